@@ -75,6 +75,7 @@ class ModelSettings(_Section):
     name: str = Field(default="embedded", min_length=1)
     family: Literal["embedded"] = "embedded"
     thinker: ThinkerModelSettings = ThinkerModelSettings()
+    weights: Path | None = Field(default=None, description="Talker and VoiceBox; unset: those in the package")
 
 
 class AssembleSettings(_Section):

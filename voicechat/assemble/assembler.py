@@ -1,0 +1,186 @@
+"""``assemble(settings)``: everything a model needs, in the data folder, made once."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from voicechat.assemble.catalogue import EARS, EARS_NAME, THINKERS, ThinkerSource
+from voicechat.assemble.progress import Reporter
+from voicechat.assemble.sources import Fetcher, free_bytes
+from voicechat.assemble.store import (
+    AssembleError,
+    is_whole,
+    locked,
+    new_folder,
+    remove_partials,
+    sha256_file,
+    write_stamp,
+)
+from voicechat.config import Settings
+
+THINKER_RECIPE = 1
+"""Raise it when the conversion changes, so that folders made before are made again."""
+
+_PACKED_WEIGHTS = ("talker.safetensors", "voicebox.safetensors", "voice.json")
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledPaths:
+    """Folders that the stages load.
+
+    ``thinker``: Hugging Face folder of the LLM. ``talker``: Hugging Face folder of the Talker, exported for vLLM.
+    ``ears``: faster-whisper's folder. ``weights``: the trained Talker and VoiceBox as the package carries them.
+    """
+
+    thinker: Path
+    talker: Path
+    ears: Path
+    weights: Path
+
+
+def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bool = False) -> AssembledPaths:
+    """Make every folder of the model that is not there yet, and return them all.
+
+    A second call only looks at stamps and sizes; ``verify`` also compares all checksums. Interrupted at any point,
+    the next call goes on from the parts that are whole. Raises AssembleError.
+    """
+    reporter = reporter or Reporter()
+    weights = find_weights(settings)
+    data = settings.data_dir
+    plans = [_Thinker(settings, data), _Ears(data), _Talker(weights, data)]
+    if not all(is_whole(plan.folder, plan.recipe, verify=verify) for plan in plans if plan.folder_is_ours):
+        with locked(data, reporter):
+            remove_partials(data)
+            fetcher = Fetcher(settings.assemble, data, reporter)
+            for plan in plans:
+                if plan.folder_is_ours and not is_whole(plan.folder, plan.recipe, verify=verify):
+                    plan.check_space()
+                    with new_folder(plan.folder) as folder:
+                        plan.make(folder, fetcher, reporter)
+                        write_stamp(folder, plan.recipe)
+            fetcher.discard_downloads()
+        reporter.say(f"{settings.model.name} is assembled in {data}")
+    thinker, ears, talker = (plan.folder for plan in plans)
+    return AssembledPaths(thinker=thinker, talker=talker, ears=ears, weights=weights)
+
+
+def find_weights(settings: Settings) -> Path:
+    """Folder of the trained Talker and VoiceBox. Raises AssembleError if a file is missing."""
+    folder = settings.model.weights
+    if folder is None:
+        folder = Path(__file__).resolve().parent.parent / "models" / settings.model.family / "weights"
+    missing = [name for name in _PACKED_WEIGHTS if not (folder / name).is_file()]
+    if missing:
+        raise AssembleError(
+            f"the Talker's and VoiceBox's weights are not in {folder} ({', '.join(missing)} missing); "
+            "train them with `voicechat train`, or point --set model.weights=FOLDER at a trained set"
+        )
+    return folder
+
+
+class _Plan:
+    """One folder to be made. ``folder_is_ours`` is False for a folder that the user gave."""
+
+    folder_is_ours = True
+
+    def __init__(self, folder: Path, recipe: dict[str, Any], need_bytes: int) -> None:
+        self.folder = folder
+        self.recipe = recipe
+        self._need_bytes = need_bytes
+
+    def check_space(self) -> None:
+        """Raise AssembleError if the disk is plainly too full."""
+        free = free_bytes(self.folder)
+        if free < self._need_bytes:
+            raise AssembleError(
+                f"{self.folder.parent} needs about {self._need_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free; "
+                "make room or set data_dir (VOICECHAT_HOME) to another disk"
+            )
+
+    def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
+        """Fill the empty ``folder``."""
+        raise NotImplementedError
+
+
+class _Thinker(_Plan):
+    def __init__(self, settings: Settings, data: Path) -> None:
+        self._given = settings.model.thinker
+        self.folder_is_ours = self._given.dir is None
+        if self._given.dir is not None:
+            given = self._given.dir.expanduser().absolute()
+            if not (given / "config.json").is_file():
+                raise AssembleError(f"model.thinker.dir: {given} has no config.json")
+            super().__init__(given, {}, 0)
+            return
+        self._source = _source(self._given.source)
+        recipe = {
+            "recipe": THINKER_RECIPE,
+            "gguf": self._source.gguf.sha256,
+            "quantization": self._given.quantization,
+        }
+        name = self._source.name if self._given.quantization == "none" else f"{self._source.name}-int8"
+        super().__init__(data / "thinkers" / name, recipe, 4 * self._source.gguf.size)
+
+    def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
+        source = fetcher.fetch(self._source.gguf)
+        from voicechat.assemble.gguf_model import convert
+
+        convert(
+            source,
+            folder,
+            quantization=self._given.quantization,
+            tied=self._source.tied,
+            reporter=reporter,
+            label=self.folder.name,
+        )
+
+
+class _Ears(_Plan):
+    def __init__(self, data: Path) -> None:
+        recipe = {"files": {artifact.name: artifact.sha256 for artifact in EARS}}
+        super().__init__(data / "ears" / EARS_NAME, recipe, 3 * sum(artifact.size for artifact in EARS))
+
+    def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
+        for artifact in EARS:
+            shutil.copyfile(fetcher.fetch(artifact), folder / artifact.name)
+
+
+class _Talker(_Plan):
+    """The Talker's export depends on the weights and on the code that exports them."""
+
+    def __init__(self, weights: Path, data: Path) -> None:
+        self._weights = weights
+        spec = importlib.util.find_spec("voicechat.models.embedded.talker")
+        if spec is None or spec.origin is None:
+            raise AssembleError("voicechat.models.embedded.talker is not installed")
+        recipe = {
+            "weights": sha256_file(weights / "talker.safetensors"),
+            "voice": sha256_file(weights / "voice.json"),
+            "code": sha256_file(Path(spec.origin)),
+        }
+        key = sha256_text(repr(sorted(recipe.items())))[:12]
+        super().__init__(data / "talkers" / key, recipe, 200_000_000)
+
+    def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
+        from voicechat.models.embedded.talker import export_hf
+
+        reporter.say(f"export the Talker to {self.folder}")
+        export_hf(self._weights, folder)
+
+
+def sha256_text(text: str) -> str:
+    """SHA-256 of a text in hexadecimal."""
+    import hashlib
+
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _source(name: str) -> ThinkerSource:
+    try:
+        return THINKERS[name]
+    except KeyError:
+        raise AssembleError(f"model.thinker.source: no {name!r}; there are {', '.join(THINKERS)}") from None

