@@ -1,0 +1,185 @@
+"""What the listener hears, and when: PCM of any length in, one 20 ms frame per tick of an absolute clock out. Pure.
+
+Generation and playback are two things: a reply has been played when its last sample has left here, not when it was
+made. :class:`Playout` holds the sound and counts to the sample what left; :class:`PlayoutClock` says when each frame is
+due, from one origin, so that waiting errors never add up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from voicechat.cascade.api import PCM_RATE, Pcm
+
+FRAME_MS = 20
+FRAME_SAMPLES = PCM_RATE * FRAME_MS // 1000
+"""Samples of one frame: 480 at 24 kHz."""
+
+FADE_SAMPLES = PCM_RATE * 5 // 1000
+"""A reply that is cut off fades out over 5 ms, so that it does not click."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlayoutFrame:
+    """What leaves at one tick. ``pcm`` is int16, shape ``[480]``, silent where there is nothing to play.
+
+    ``started``: holds the first sample of a stream. ``drained``: the stream's last sample has left, in this frame or,
+    if the stream was ended later than that, before it. ``underrun``: the stream is not over but had too little sound.
+    """
+
+    pcm: Pcm
+    started: bool = False
+    drained: bool = False
+    underrun: bool = False
+
+
+class Playout:
+    """Plays one stream (reply) at a time: ``begin``, ``push``..., ``finish``; ``clear`` stops it at once."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Pcm] = deque()
+        self._queued = 0
+        self._pushed = 0
+        self._played = 0
+        self._open = False
+        self._finished = False
+        self._fade: Pcm | None = None
+        self._starved = False
+        self._underruns = 0
+        self._underrun_frames = 0
+
+    @property
+    def active(self) -> bool:
+        """True from ``begin`` until the stream is drained or cleared."""
+        return self._open
+
+    @property
+    def queued(self) -> int:
+        """Samples that wait to be played."""
+        return self._queued
+
+    @property
+    def pushed(self) -> int:
+        """Samples of the current (or last) stream so far."""
+        return self._pushed
+
+    @property
+    def played(self) -> int:
+        """Samples of the current (or last) stream that have left."""
+        return self._played
+
+    @property
+    def underruns(self) -> int:
+        """How often the current (or last) stream ran dry after it had started."""
+        return self._underruns
+
+    @property
+    def underrun_frames(self) -> int:
+        """Frames that were silent, in whole or in part, because the current (or last) stream had run dry."""
+        return self._underrun_frames
+
+    def begin(self) -> None:
+        """Begin a new stream. What is left of the one before is dropped."""
+        self.clear()
+        self._open, self._finished, self._starved = True, False, False
+        self._pushed = self._played = self._underruns = self._underrun_frames = 0
+
+    def push(self, pcm: Pcm) -> None:
+        """Add sound (int16, shape ``[samples]``) to the stream. Raises RuntimeError if none is open."""
+        if not self._open or self._finished:
+            raise RuntimeError("no stream is open for more sound")
+        if len(pcm):
+            self._queue.append(pcm)
+            self._queued += len(pcm)
+            self._pushed += len(pcm)
+
+    def finish(self) -> None:
+        """No more sound will come for the stream."""
+        if self._open:
+            self._finished = True
+
+    def clear(self) -> int:
+        """Stop the stream at once, without ``drained``; how many of its samples were played."""
+        if self._open and self._played and self._queued:
+            self._fade = self._take(min(FADE_SAMPLES, self._queued))
+            self._played -= len(self._fade)
+        self._queue.clear()
+        self._queued = 0
+        self._open = False
+        return self._played
+
+    def next_frame(self) -> PlayoutFrame:
+        """The frame of this tick."""
+        pcm = np.zeros(FRAME_SAMPLES, dtype=np.int16)
+        if self._fade is not None:
+            ramp = np.linspace(1.0, 0.0, len(self._fade), endpoint=False)
+            pcm[: len(self._fade)] = (self._fade * ramp).astype(np.int16)
+            self._fade = None
+            return PlayoutFrame(pcm)
+        if not self._open:
+            return PlayoutFrame(pcm)
+        started = self._played == 0 and self._queued > 0
+        sound = self._take(min(FRAME_SAMPLES, self._queued))
+        pcm[: len(sound)] = sound
+        drained = self._finished and self._queued == 0
+        underrun = not self._finished and self._played > 0 and len(sound) < FRAME_SAMPLES
+        if underrun:
+            self._underrun_frames += 1
+            self._underruns += not self._starved
+        self._starved = underrun
+        if drained:
+            self._open = False
+        return PlayoutFrame(pcm, started=started, drained=drained, underrun=underrun)
+
+    def _take(self, samples: int) -> Pcm:
+        parts: list[Pcm] = []
+        needed = samples
+        while needed:
+            head = self._queue.popleft()
+            if len(head) > needed:
+                self._queue.appendleft(head[needed:])
+                head = head[:needed]
+            parts.append(head)
+            needed -= len(head)
+        self._queued -= samples
+        self._played += samples
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int16)
+
+
+class PlayoutClock:
+    """Deadlines of the frames, every 20 ms from one origin. Times are seconds of the caller's clock.
+
+    A caller that is late sends what is due at once, and so catches up. If it is later than ``max_lag``, the origin
+    moves instead: a long stall delays the sound once, and does not end in a burst.
+    """
+
+    def __init__(self, max_lag: float = 0.2) -> None:
+        self._max_lag = max_lag
+        self._origin: float | None = None
+        self._ticks = 0
+        self._slips = 0
+
+    @property
+    def slips(self) -> int:
+        """How often the origin had to move."""
+        return self._slips
+
+    @property
+    def ticks(self) -> int:
+        """Frames that were due so far; the next one's timestamp is ``ticks * 20 ms``."""
+        return self._ticks
+
+    def wait(self, now: float) -> float:
+        """Seconds to wait from ``now`` until the next frame is due (0 if it is); counts that frame."""
+        if self._origin is None:
+            self._origin = now
+        due = self._origin + self._ticks * FRAME_MS / 1000
+        if now - due > self._max_lag:
+            self._origin += now - due
+            self._slips += 1
+            due = now
+        self._ticks += 1
+        return max(0.0, due - now)

@@ -1,0 +1,235 @@
+"""Where the speaker's turns begin, pause and end: a pure state machine. Frames and ticks in, effects out.
+
+Time is counted in frames of 20 ms, not read from a clock. A turn opens when enough of the last frames were voiced,
+and closes after ``silence_ms`` without voice. In between, at ``pause_ms``, the machine says that the turn *may* be over
+and hands out its sound, so that costly work can begin early; if the speaker goes on, it says so and the work is void.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from voicechat.cascade.api import EarsPcm
+from voicechat.media.vad import FRAME_MS, FRAME_SAMPLES
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSettings:
+    """All times are milliseconds and are rounded up to whole frames.
+
+    ``onset_ms`` of voice within ``onset_window_ms`` open a turn; ``strict_onset_ms`` within ``strict_window_ms`` are
+    needed while the other side speaks, so that a cough does not. A turn with less voice than ``min_speech_ms`` is
+    discarded. ``prefix_ms`` of sound before the first voiced frame belong to the turn.
+    """
+
+    silence_ms: int = 500
+    pause_ms: int = 200
+    prefix_ms: int = 300
+    onset_ms: int = 60
+    onset_window_ms: int = 120
+    strict_onset_ms: int = 240
+    strict_window_ms: int = 400
+    resume_ms: int = 40
+    min_speech_ms: int = 120
+    max_turn_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        for name in ("silence_ms", "pause_ms", "onset_ms", "strict_onset_ms", "resume_ms", "max_turn_ms"):
+            if getattr(self, name) < FRAME_MS:
+                raise ValueError(f"{name} must be at least {FRAME_MS}")
+        for name in ("prefix_ms", "min_speech_ms"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative")
+        if self.onset_window_ms < self.onset_ms or self.strict_window_ms < self.strict_onset_ms:
+            raise ValueError("an onset window must not be shorter than its onset")
+
+
+class EndReason(enum.StrEnum):
+    """Why a turn ended."""
+
+    SILENCE = "silence"
+    TOO_LONG = "too_long"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """A turn has opened; its sound begins ``start_ms`` after the first frame ever."""
+
+    start_ms: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpeechPaused:
+    """The turn may be over. ``audio`` is what :class:`TurnEnded` will carry if the speaker does not go on."""
+
+    audio: EarsPcm
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechResumed:
+    """The speaker went on after a :class:`SpeechPaused`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TurnEnded:
+    """The turn is over. ``audio`` is float32 mono 16 kHz: prefix, speech, and up to ``pause_ms`` of what followed.
+
+    ``end_ms`` is the end of the last voiced frame, ``silence_ms`` how long ago that was when the turn was closed.
+    """
+
+    audio: EarsPcm
+    start_ms: int
+    end_ms: int
+    silence_ms: int
+    reason: EndReason
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDiscarded:
+    """The turn held too little voice to be one; ``end_ms`` as in :class:`TurnEnded`."""
+
+    end_ms: int
+
+
+Effect = SpeechStarted | SpeechPaused | SpeechResumed | TurnEnded | TurnDiscarded
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The open turn. Indices count frames since the first frame of the turn's sound."""
+
+    start: int  # frames since the beginning of time
+    frames: list[EarsPcm]
+    spoken_until: int  # end of the last frame that counts as voice
+    voiced: int
+    paused: bool = False
+    run: int = 0  # voiced frames in a row, while paused
+
+    def audio(self, tail: int) -> EarsPcm:
+        return np.concatenate(self.frames[: self.spoken_until + tail])
+
+
+class TurnDetector:
+    """Cuts one microphone's frames into turns. No I/O, no clock: the same frames always give the same effects."""
+
+    def __init__(self, settings: TurnSettings | None = None) -> None:
+        self.strict = False
+        """True while the other side speaks: the strict onset applies."""
+        self._settings = settings or TurnSettings()
+        self._count = 0
+        self._recent: deque[tuple[EarsPcm, bool]] = deque()
+        self._turn: _Turn | None = None
+
+    @property
+    def speaking(self) -> bool:
+        """True while a turn is open, pauses included."""
+        return self._turn is not None
+
+    @property
+    def settings(self) -> TurnSettings:
+        """The settings in force; may be replaced at any time."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: TurnSettings) -> None:
+        self._settings = settings
+
+    def push(self, frame: EarsPcm, voiced: bool) -> list[Effect]:
+        """Take the next frame (float32, shape ``[320]``); what follows from it, in order."""
+        if frame.shape != (FRAME_SAMPLES,):
+            raise ValueError(f"a frame has {FRAME_SAMPLES} samples, not {frame.shape}")
+        self._count += 1
+        if self._turn is None:
+            return self._push_idle(frame, voiced)
+        return self._push_turn(self._turn, frame, voiced)
+
+    def tick(self, frames: int = 1) -> list[Effect]:
+        """Time passed in which no sound came: as many silent frames."""
+        effects: list[Effect] = []
+        for _ in range(frames):
+            effects += self.push(np.zeros(FRAME_SAMPLES, dtype=np.float32), voiced=False)
+        return effects
+
+    def clear(self) -> list[Effect]:
+        """Forget all sound held, an open turn included."""
+        turn, self._turn = self._turn, None
+        self._recent.clear()
+        return [] if turn is None else [TurnDiscarded(_ms(turn.start + turn.spoken_until))]
+
+    def _push_idle(self, frame: EarsPcm, voiced: bool) -> list[Effect]:
+        settings, recent = self._settings, self._recent
+        window = _frames(settings.strict_window_ms if self.strict else settings.onset_window_ms)
+        needed = _frames(settings.strict_onset_ms if self.strict else settings.onset_ms)
+        recent.append((frame, voiced))
+        while len(recent) > window + _frames(settings.prefix_ms):
+            recent.popleft()
+        flags = [flag for _, flag in recent]
+        considered = flags[-window:]
+        if not voiced or sum(considered) < needed:
+            return []
+        onset = len(flags) - len(considered) + considered.index(True)
+        first = max(0, onset - _frames(settings.prefix_ms))
+        frames = [sound for sound, _ in recent][first:]
+        turn = _Turn(
+            start=self._count - len(frames), frames=frames, spoken_until=len(frames), voiced=sum(flags[onset:])
+        )
+        self._turn = turn
+        recent.clear()
+        return [SpeechStarted(_ms(turn.start)), *self._limit(turn)]
+
+    def _push_turn(self, turn: _Turn, frame: EarsPcm, voiced: bool) -> list[Effect]:
+        settings = self._settings
+        turn.frames.append(frame)
+        turn.voiced += voiced
+        effects: list[Effect] = []
+        if voiced:
+            turn.run += 1
+            if not turn.paused:
+                turn.spoken_until = len(turn.frames)
+            elif turn.run >= _frames(settings.resume_ms):
+                turn.paused = False
+                turn.spoken_until = len(turn.frames)
+                effects.append(SpeechResumed())
+        else:
+            turn.run = 0
+            silence = len(turn.frames) - turn.spoken_until
+            if silence >= _frames(settings.silence_ms):
+                return [self._close(turn, EndReason.SILENCE)]
+            if not turn.paused and silence >= _frames(settings.pause_ms):
+                turn.paused = True
+                effects.append(SpeechPaused(turn.audio(_frames(settings.pause_ms))))
+        return effects + self._limit(turn)
+
+    def _limit(self, turn: _Turn) -> list[Effect]:
+        if len(turn.frames) < _frames(self._settings.max_turn_ms):
+            return []
+        return [self._close(turn, EndReason.TOO_LONG)]
+
+    def _close(self, turn: _Turn, reason: EndReason) -> Effect:
+        settings = self._settings
+        self._turn = None
+        end = turn.start + turn.spoken_until
+        # What was heard since then may be the beginning of the next turn.
+        rest = turn.frames[turn.spoken_until + _frames(settings.pause_ms) :]
+        self._recent.extend((sound, False) for sound in rest)
+        if turn.voiced * FRAME_MS < settings.min_speech_ms:
+            return TurnDiscarded(_ms(end))
+        return TurnEnded(
+            audio=turn.audio(_frames(settings.pause_ms)),
+            start_ms=_ms(turn.start),
+            end_ms=_ms(end),
+            silence_ms=_ms(len(turn.frames) - turn.spoken_until),
+            reason=reason,
+        )
+
+
+def _frames(milliseconds: int) -> int:
+    return -(-milliseconds // FRAME_MS)
+
+
+def _ms(frames: int) -> int:
+    return frames * FRAME_MS
