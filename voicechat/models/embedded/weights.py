@@ -109,7 +109,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Write a whole file or nothing."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_bytes(data)
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def load_tensors(path: Path | str, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
@@ -129,7 +129,7 @@ def save_tensors(path: Path | str, tensors: dict[str, torch.Tensor], dtype: torc
         for name, tensor in tensors.items()
     }
     save_file(cast, str(temporary), metadata={"format": "pt"})
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def save_voice(
