@@ -94,6 +94,7 @@ class PoolSettings(_Section):
     max_rows: int = Field(default=1024, ge=16, description="Thinker tokens of one reply")
     max_symbols: int = Field(default=8192, ge=64, description="phoneme rows of one reply")
     acquire_timeout_s: float = Field(default=10.0, ge=0, description="how long a request waits for a slot")
+    max_waiting: int = Field(default=64, ge=0, description="requests that may wait for a slot")
     ring_seconds: float = Field(default=30.0, gt=0, description="sound that one PCM ring holds")
 
 
@@ -103,6 +104,10 @@ class ThinkerSettings(_Section):
     max_num_seqs: int = Field(default=8, ge=1)
     max_model_len: int = Field(default=4096, ge=128, description="tokens of prompt and reply together")
     kv_cache_mb: int = Field(default=256, ge=16)
+    default_max_tokens: int = Field(default=256, ge=1, description="of a request that does not say")
+    temperature: float = Field(default=0.3, ge=0, le=2, description="of a request that does not say")
+    top_p: float = Field(default=0.95, gt=0, le=1, description="of a request that does not say")
+    repetition_penalty: float = Field(default=1.05, gt=0, le=2)
     threads: int = Field(default=1, ge=1)
     cores: IntList | None = Field(default=None, description="CPU cores that its process is bound to; unset: all")
 
@@ -234,7 +239,7 @@ def _is_section(annotation: Any) -> bool:
 
 
 def _plain(value: str) -> str | None:
-    return None if value.strip().lower() in {"none", "null"} else value
+    return None if value.strip().lower() == "null" else value
 
 
 def _yaml_path(model: str) -> Path:

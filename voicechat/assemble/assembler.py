@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from voicechat.assemble.sources import Fetcher, free_bytes
 from voicechat.assemble.store import (
     AssembleError,
     is_whole,
+    link_or_copy,
     locked,
     new_folder,
     remove_partials,
@@ -146,7 +146,7 @@ class _Ears(_Plan):
 
     def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
         for artifact in EARS:
-            shutil.copyfile(fetcher.fetch(artifact), folder / artifact.name)
+            link_or_copy(fetcher.fetch(artifact), folder / artifact.name)
 
 
 class _Talker(_Plan):

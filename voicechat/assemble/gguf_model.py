@@ -107,6 +107,7 @@ def _config(reader: gguf.GGUFReader, *, tied: bool) -> dict[str, Any]:
         "architectures": [name],
         "model_type": model_type,
         "dtype": "bfloat16",
+        "transformers_version": "5.0.0",
         "hidden_act": "silu",
         "hidden_size": get("embedding_length"),
         "intermediate_size": get("feed_forward_length"),

@@ -111,6 +111,14 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name, or a copy where the file system knows no hard links."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def remove_partials(folder: Path) -> None:
     """Remove what an interrupted assembler left. Call it under the lock."""
     for path in folder.glob(f"*/*{PARTIAL}"):
