@@ -1,0 +1,93 @@
+"""The web application: all faces of the server over one cascade."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from voicechat.cascade.api import Cascade
+from voicechat.faces import auth, health, models, page
+from voicechat.faces.audio_store import MAX_REPLIES, TTL_S, AudioStore
+from voicechat.faces.chat import ChatFace, ChatLimits
+from voicechat.faces.errors import error_middleware
+from voicechat.media.decode import MAX_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class FaceSettings:
+    """What the faces need to know beside the cascade."""
+
+    api_keys: tuple[str, ...] = ()
+    """Bearer tokens that may call ``/v1/``; empty: everybody may."""
+    allowed_origins: tuple[str, ...] = ()
+    """Other web origins that may call; ``*``: all."""
+    web_dir: Path | None = None
+    """Folder of the page; ``None``: no page."""
+    max_audio_bytes: int = MAX_BYTES
+    """Largest sound file in a request, as bytes of the file."""
+    max_audio_seconds: float = 60.0
+    """Longest sound in a request."""
+    max_body_bytes: int = MAX_BYTES * 4 // 3 + (4 << 20)
+    """Largest body: one sound file of :attr:`max_audio_bytes` as base64, and room for text."""
+    audio_ttl_s: int = TTL_S
+    """How long a spoken reply can be referred to by its id."""
+    audio_replies: int = MAX_REPLIES
+    """How many spoken replies can be referred to."""
+    media_threads: int = 2
+    """Threads that decode and encode sound."""
+
+
+Extension = Callable[[web.Application, Cascade, FaceSettings], None]
+"""Adds more routes to the application, as ``voicechat.faces.webrtc.setup`` does."""
+
+WORKERS = web.AppKey("workers", ThreadPoolExecutor)
+"""The threads for sound and large bodies; closed with the application."""
+
+
+def create_app(
+    cascade: Cascade,
+    settings: FaceSettings | None = None,
+    *,
+    extensions: Iterable[Extension] = (),
+    stage_states: health.StageStates | None = None,
+) -> web.Application:
+    """The application with all routes.
+
+    ``extensions`` are called before the page's routes are added. ``stage_states`` lets ``/readyz`` name the stages that
+    are not up.
+    """
+    settings = settings or FaceSettings()
+    app = web.Application(
+        client_max_size=settings.max_body_bytes,
+        middlewares=[
+            auth.request_id_middleware,
+            error_middleware,
+            auth.cors_middleware(settings.allowed_origins),
+            auth.auth_middleware(settings.api_keys),
+        ],
+    )
+
+    async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
+        auth.add_request_id(request, response)
+        auth.add_cors(request, response, settings.allowed_origins)
+
+    async def on_cleanup(app: web.Application) -> None:
+        app[WORKERS].shutdown(wait=False, cancel_futures=True)
+
+    app.on_response_prepare.append(on_prepare)
+    app.on_cleanup.append(on_cleanup)
+    app[WORKERS] = ThreadPoolExecutor(settings.media_threads, thread_name_prefix="media")
+
+    health.setup(app, cascade, stage_states)
+    models.setup(app, cascade)
+    limits = ChatLimits(settings.max_audio_bytes, settings.max_audio_seconds)
+    ChatFace(cascade, AudioStore(settings.audio_ttl_s, settings.audio_replies), app[WORKERS], limits).setup(app)
+    for extend in extensions:
+        extend(app, cascade, settings)
+    if settings.web_dir is not None:
+        page.setup(app, settings.web_dir)
+    return app

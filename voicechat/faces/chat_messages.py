@@ -1,0 +1,180 @@
+"""The ``messages`` of a chat request: checked first, then their sound decoded (:func:`decode_messages`)."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from voicechat.cascade.api import AudioPart, Message, Role, TextPart
+from voicechat.faces.errors import ApiError
+from voicechat.faces.fields import Fields, bad_field, quoted, wrong_type
+from voicechat.media.decode import AudioError, decode_audio
+
+INPUT_FORMATS = ("wav", "mp3")
+MAX_MESSAGES = 2048
+
+_ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_NEEDS_TOOLS = ("tool", "function")
+_PARTS = {"system": ("text",), "user": ("text", "input_audio"), "assistant": ("text", "refusal")}
+_KNOWN_PARTS = ("text", "input_audio", "image_url", "file", "refusal", "video_url")
+_BASE64_STEP = 1 << 18
+"""Characters decoded at a time (a multiple of 4), so that other threads get the interpreter in between."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EncodedAudio:
+    """An ``input_audio`` part as it was sent; ``param`` is the path of its ``data``."""
+
+    data: str
+    format: str
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
+class DraftMessage:
+    """A message whose sound is still encoded."""
+
+    role: Role
+    parts: tuple[TextPart | EncodedAudio, ...]
+
+
+def parse_messages(fields: Fields, lookup: Callable[[str], str | None]) -> tuple[DraftMessage, ...]:
+    """Check ``messages``. ``lookup`` gives the transcript of an earlier spoken reply by its id."""
+    fields.require("messages")
+    messages = fields.array("messages") or []
+    if not messages:
+        message = "Invalid 'messages': empty array. Expected an array with minimum length 1."
+        raise bad_field("messages", message, "empty_array")
+    if len(messages) > MAX_MESSAGES:
+        message = f"Invalid 'messages': array too long. Expected an array with maximum length {MAX_MESSAGES}."
+        raise bad_field("messages", message, "array_above_max_length")
+    return tuple(_message(Fields(value, f"messages[{index}]"), lookup) for index, value in enumerate(messages))
+
+
+def decode_messages(drafts: Sequence[DraftMessage], *, max_bytes: int, max_seconds: float) -> tuple[Message, ...]:
+    """Decode the sound of all messages. CPU-bound: for a worker thread.
+
+    ``max_bytes`` and ``max_seconds`` hold for each part. Raises :class:`ApiError` naming the part that is wrong.
+    """
+    return tuple(
+        Message(
+            draft.role,
+            tuple(
+                AudioPart(_decode(part, max_bytes, max_seconds)) if isinstance(part, EncodedAudio) else part
+                for part in draft.parts
+            ),
+        )
+        for draft in drafts
+    )
+
+
+def has_audio(drafts: Sequence[DraftMessage]) -> bool:
+    """True if :func:`decode_messages` has work to do."""
+    return any(isinstance(part, EncodedAudio) for draft in drafts for part in draft.parts)
+
+
+def _decode(part: EncodedAudio, max_bytes: int, max_seconds: float) -> Any:
+    if len(part.data) > (max_bytes + 2) // 3 * 4:
+        raise bad_field(part.param, f"Invalid '{part.param}': the audio is larger than {max_bytes} bytes.")
+    try:
+        data = base64_bytes(part.data)
+    except ValueError:
+        message = f"Invalid '{part.param}': expected base64-encoded audio, without a prefix and without line breaks."
+        raise bad_field(part.param, message) from None
+    try:
+        return decode_audio(data, part.format, max_seconds=max_seconds, max_bytes=max_bytes)
+    except AudioError as error:
+        raise bad_field(part.param, f"Invalid '{part.param}': {error}.", "invalid_audio") from None
+
+
+def base64_bytes(text: str) -> bytes:
+    """Strict base64. Raises ``ValueError`` for anything else."""
+    if len(text) % 4 or text.find("=", 0, max(len(text) - 2, 0)) >= 0:
+        raise ValueError("not base64")
+    steps = range(0, len(text), _BASE64_STEP)
+    return b"".join(binascii.a2b_base64(text[start : start + _BASE64_STEP], strict_mode=True) for start in steps)
+
+
+def _message(fields: Fields, lookup: Callable[[str], str | None]) -> DraftMessage:
+    given = fields.need_choice("role", (*_ROLES, *_NEEDS_TOOLS))
+    if given in _NEEDS_TOOLS:
+        message = f"Unsupported value: '{fields.path('role')}' does not support '{given}': this model uses no tools."
+        raise bad_field(fields.path("role"), message, "unsupported_value")
+    role = _ROLES[given]
+    fields.string("name", max_length=64)
+    if role != "assistant":
+        fields.only(("role", "content", "name"))
+        fields.require("content")
+        return DraftMessage(role, _content(fields, role))
+    return _assistant(fields, lookup)
+
+
+def _assistant(fields: Fields, lookup: Callable[[str], str | None]) -> DraftMessage:
+    """An earlier reply, perhaps just as this server sent it: its fields that say nothing are let through."""
+    fields.only(("role", "content", "name", "refusal", "audio", "tool_calls", "function_call", "annotations"))
+    for name in ("tool_calls", "function_call"):
+        if fields.get(name):
+            message = f"Unsupported parameter: '{fields.path(name)}': this model uses no tools."
+            raise bad_field(fields.path(name), message, "unsupported_parameter")
+    parts = list(_content(fields, "assistant")) if fields.get("content") is not None else []
+    refusal = fields.string("refusal")
+    if refusal is not None:
+        parts.append(TextPart(refusal))
+    audio = fields.object("audio")
+    if audio is not None:
+        parts.append(TextPart(_earlier_reply(audio, lookup)))
+    if not parts:
+        param = fields.path("content")
+        message = f"Missing required parameter: '{param}': an assistant message needs 'content' or 'audio'."
+        raise bad_field(param, message, "missing_required_parameter")
+    return DraftMessage("assistant", tuple(parts))
+
+
+def _earlier_reply(audio: Fields, lookup: Callable[[str], str | None]) -> str:
+    audio.only(("id", "data", "transcript", "expires_at"))
+    audio_id = audio.need_string("id", max_length=128)
+    transcript = lookup(audio_id)
+    if transcript is None:
+        param = audio.path("id")
+        raise bad_field(param, f"Audio '{audio_id}' was not found, or has expired.", "audio_not_found")
+    return transcript
+
+
+def _content(fields: Fields, role: Role) -> tuple[TextPart | EncodedAudio, ...]:
+    content, param = fields.get("content"), fields.path("content")
+    if isinstance(content, str):
+        return (TextPart(content),)
+    if not isinstance(content, list):
+        raise wrong_type(param, "one of a string or array of objects", content)
+    if not content:
+        raise bad_field(
+            param, f"Invalid '{param}': empty array. Expected an array with minimum length 1.", "empty_array"
+        )
+    return tuple(_part(Fields(part, f"{param}[{index}]"), role) for index, part in enumerate(content))
+
+
+def _part(fields: Fields, role: Role) -> TextPart | EncodedAudio:
+    kind = fields.need_choice("type", _KNOWN_PARTS)
+    if kind not in _PARTS[role]:
+        raise _unsupported_part(fields, kind, role)
+    fields.only(("type", kind, "prompt_cache_breakpoint"))
+    if kind != "input_audio":
+        return TextPart(fields.need_string(kind))
+    audio = fields.need_object("input_audio")
+    audio.only(("data", "format"))
+    data = audio.need_string("data")
+    return EncodedAudio(data, audio.need_choice("format", INPUT_FORMATS), audio.path("data"))
+
+
+def _unsupported_part(fields: Fields, kind: str, role: Role) -> ApiError:
+    param = fields.path(kind if fields.get(kind) is not None else "type")
+    if kind in ("image_url", "video_url"):
+        message = f"Invalid content type: '{kind}' is not supported, because this model can't see."
+    elif kind == "file":
+        message = "Invalid content type: 'file' is not supported by this model."
+    else:
+        allowed = quoted(_PARTS[role])
+        message = f"Invalid content type: '{kind}' is not allowed in {role} messages. Supported values are: {allowed}."
+    return bad_field(param, message, "unsupported_content_type")

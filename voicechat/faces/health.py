@@ -1,0 +1,31 @@
+"""``/healthz``: the process answers. ``/readyz``: every stage is warm and up; until then 503 and which is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from aiohttp import web
+
+from voicechat.cascade.api import Cascade
+from voicechat.faces.errors import RETRY_AFTER_S, json_response
+
+StageStates = Callable[[], Mapping[str, str]]
+"""Tells the state of each stage by its name: ``up``, ``starting`` or ``down``."""
+
+
+def setup(app: web.Application, cascade: Cascade, stage_states: StageStates | None) -> None:
+    """Add both routes."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return json_response({"status": "ok"})
+
+    async def readyz(_: web.Request) -> web.Response:
+        stages = dict(stage_states()) if stage_states is not None else {}
+        if cascade.ready:
+            return json_response({"status": "ready", "model": cascade.model.name, "stages": stages})
+        waiting = [name for name, state in stages.items() if state != "up"]
+        body = {"status": "not ready", "waiting_for": waiting, "stages": stages}
+        return json_response(body, status=503, headers={"Retry-After": str(RETRY_AFTER_S)})
+
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)

@@ -1,0 +1,45 @@
+"""``/v1/models``: the one model that is served, with its voices as an extension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from voicechat.cascade.api import Cascade, ModelInfo
+from voicechat.faces.errors import ApiError, json_response
+
+OWNER = "voicechat"
+
+
+def model_object(model: ModelInfo) -> dict[str, Any]:
+    """OpenAI's model object, and beside it what a client needs to pick a voice."""
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": OWNER,
+        "voices": list(model.voices),
+        "default_voice": model.default_voice,
+    }
+
+
+def no_such_model(name: str) -> ApiError:
+    """The error for a model that is not served."""
+    return ApiError(404, f"The model '{name}' does not exist.", param="model", code="model_not_found")
+
+
+def setup(app: web.Application, cascade: Cascade) -> None:
+    """Add both routes."""
+
+    async def list_models(_: web.Request) -> web.Response:
+        return json_response({"object": "list", "data": [model_object(cascade.model)]})
+
+    async def get_model(request: web.Request) -> web.Response:
+        name = request.match_info["id"]
+        if name != cascade.model.name:
+            raise no_such_model(name)
+        return json_response(model_object(cascade.model))
+
+    app.router.add_get("/v1/models", list_models)
+    app.router.add_get("/v1/models/{id:.+}", get_model)
