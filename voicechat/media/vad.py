@@ -7,6 +7,9 @@ level. Everything else about turns (onset, pauses, ends) is in :mod:`voicechat.m
 
 from __future__ import annotations
 
+import math
+from collections import deque
+
 import numpy as np
 import numpy.typing as npt
 import webrtcvad
@@ -26,9 +29,30 @@ ABOVE_ROOM = 10 ** (8 / 20)
 BELOW_SPEAKER = 10 ** (-32 / 20)
 """A frame this far below the speaker's recent level is the hangover of a word, not a word."""
 
-_ROOM_RISE = 10 ** (1.5 / 20 * FRAME_MS / 1000)  # the room's level may rise by 1.5 dB/s while somebody speaks
-_ROOM_FALL = 0.3
 _SPEAKER_DECAY = 10 ** (-6 / 20 * FRAME_MS / 1000)  # the speaker's level is forgotten at 6 dB/s
+_SMOOTHED_FRAMES = 5
+_BLOCK_FRAMES = 500 // FRAME_MS
+_BLOCKS = 6
+
+
+class RoomLevel:
+    """The level of the room: the least that 100 ms had in the last 3 s. Speech dips that low, steady noise never does."""
+
+    def __init__(self) -> None:
+        self._energies: deque[float] = deque(maxlen=_SMOOTHED_FRAMES)
+        self._blocks: deque[float] = deque([math.inf], maxlen=_BLOCKS)
+        self._in_block = 0
+
+    def update(self, level: float) -> float:
+        """Take the RMS of the next frame; the room's RMS."""
+        self._energies.append(level * level)
+        if self._in_block == _BLOCK_FRAMES:
+            self._blocks.append(math.inf)
+            self._in_block = 0
+        self._in_block += 1
+        smoothed = math.sqrt(sum(self._energies) / len(self._energies))
+        self._blocks[-1] = min(self._blocks[-1], smoothed)
+        return min(self._blocks)
 
 
 class FrameVad:
@@ -39,7 +63,7 @@ class FrameVad:
 
     def __init__(self, threshold: float = 0.5) -> None:
         self._vad = webrtcvad.Vad()
-        self._room = MIN_LEVEL
+        self._room = RoomLevel()
         self._speaker = 0.0
         self.set_threshold(threshold)
 
@@ -55,18 +79,12 @@ class FrameVad:
             raise ValueError(f"a frame has {FRAME_SAMPLES} samples, not {frame.shape}")
         level = float(np.sqrt(np.mean(np.square(frame, dtype=np.float64))))
         spoken = bool(self._vad.is_speech(_int16(frame).tobytes(), EARS_RATE))
-        floor = max(MIN_LEVEL, self._room * ABOVE_ROOM, self._speaker * BELOW_SPEAKER)
+        floor = max(MIN_LEVEL, self._room.update(level) * ABOVE_ROOM, self._speaker * BELOW_SPEAKER)
         self._speaker *= _SPEAKER_DECAY
-        if spoken and level > floor:
-            self._speaker = max(self._speaker, level)
-            self._room *= _ROOM_RISE
-            return True
-        if level < self._room:
-            self._room += (level - self._room) * _ROOM_FALL
-        else:
-            self._room = min(self._room * _ROOM_RISE**4, level)
-        self._room = max(self._room, MIN_LEVEL / ABOVE_ROOM)
-        return False
+        if not spoken or level <= floor:
+            return False
+        self._speaker = max(self._speaker, level)
+        return True
 
 
 def _int16(frame: EarsPcm) -> npt.NDArray[np.int16]:

@@ -1,0 +1,235 @@
+"""The realtime face over WebRTC: calls are made and hung up over HTTP, everything else goes over the connection.
+
+``POST /v1/realtime/calls`` takes an SDP offer (``application/sdp``, or multipart with ``sdp`` and ``session``) and
+answers 201 with the SDP answer and the call's ``Location``; ``POST /v1/realtime/calls/{id}/hangup`` ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from aiohttp import BodyPartReader, web
+
+from voicechat.cascade.api import Cascade
+from voicechat.faces.errors import SERVER, ApiError
+from voicechat.faces.webrtc_config import RequestError, SessionConfig
+from voicechat.faces.webrtc_events import new_id
+from voicechat.faces.webrtc_session import SessionSettings, VoiceSession
+from voicechat.media import ice
+from voicechat.media.playout import Playout
+from voicechat.media.rtc import MAX_OFFER_BYTES, BadOffer, Peer, PeerSettings
+
+MAX_SESSION_BYTES = 64 * 1024
+"""Longest ``session`` part."""
+
+
+@dataclass(frozen=True, slots=True)
+class RtcSettings:
+    """Settings of this face. A session lives at most ``max_seconds``, and is warned ``warn_seconds`` before."""
+
+    peer: PeerSettings = field(default_factory=PeerSettings)
+    session: SessionSettings = field(default_factory=SessionSettings)
+    max_sessions: int = 8
+    max_seconds: float = 3600.0
+    warn_seconds: float = 60.0
+    instructions: str = ""
+
+
+@dataclass(slots=True)
+class Call:
+    """One live call."""
+
+    peer: Peer
+    session: VoiceSession
+    timers: list[asyncio.TimerHandle]
+
+
+class CallTable:
+    """All calls of the process: admission, and one way to end for every cause."""
+
+    def __init__(self, cascade: Cascade, settings: RtcSettings) -> None:
+        self._cascade = cascade
+        self._settings = settings
+        self._calls: dict[str, Call] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @property
+    def full(self) -> bool:
+        """True if no further call is admitted now."""
+        return len(self._calls) >= self._settings.max_sessions
+
+    async def open(self, offer: str, session: object) -> tuple[str, str]:
+        """Begin a call: its identifier and the SDP answer. Raises :class:`BadOffer` and :class:`RequestError`."""
+        settings, model = self._settings, self._cascade.model
+        config = SessionConfig(instructions=settings.instructions, voice=model.default_voice)
+        if session is not None:
+            config = config.updated(session, model)
+        call_id = new_id("rtc")
+        playout = Playout()
+
+        def send(text: str) -> None:
+            call.peer.send(text)
+
+        voice_session = VoiceSession(
+            call_id.replace("rtc_", "sess_"),
+            self._cascade,
+            config,
+            settings.session,
+            playout,
+            send,
+            expires_at=int(time.time() + settings.max_seconds),
+        )
+        handler = _Handler(voice_session, lambda: self._forget(call_id))
+        call = Call(Peer(handler, playout, settings.peer), voice_session, [])
+        self._calls[call_id] = call
+        try:
+            answer = await call.peer.answer(offer)
+        except asyncio.CancelledError:
+            call.peer.end("the caller went away")
+            raise
+        loop = asyncio.get_running_loop()
+        if call_id in self._calls:
+            warn_after = max(0.0, settings.max_seconds - settings.warn_seconds)
+            call.timers.append(loop.call_later(warn_after, self._warn, call))
+            call.timers.append(loop.call_later(settings.max_seconds, call.peer.end, "the session has expired"))
+        return call_id, answer
+
+    def hang_up(self, call_id: str) -> bool:
+        """End a call; False if there is no such call."""
+        call = self._calls.get(call_id)
+        if call is None:
+            return False
+        call.peer.end("the client hung up")
+        return True
+
+    async def close(self) -> None:
+        """End all calls and wait until everything of them is released."""
+        for call in list(self._calls.values()):
+            call.peer.end("the server is going down")
+        while self._ending:
+            await asyncio.wait(self._ending)
+
+    def _warn(self, call: Call) -> None:
+        seconds = int(self._settings.warn_seconds)
+        call.session.emit_error(
+            f"the session will expire in {seconds} seconds", kind="invalid_request_error", code="session_expired"
+        )
+
+    def _forget(self, call_id: str) -> None:
+        call = self._calls.pop(call_id, None)
+        if call is None:
+            return
+        for timer in call.timers:
+            timer.cancel()
+        task = asyncio.get_running_loop().create_task(self._finish(call))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    @staticmethod
+    async def _finish(call: Call) -> None:
+        await call.peer.close("closed")
+        await call.session.wait_closed()
+
+
+class _Handler:
+    """Passes everything on to the session; the end also to the table."""
+
+    def __init__(self, session: VoiceSession, forget: Callable[[], None]) -> None:
+        self._session = session
+        self._forget = forget
+        self.on_open = session.on_open
+        self.on_message = session.on_message
+        self.on_audio = session.on_audio
+        self.on_starved = session.on_starved
+        self.on_played = session.on_played
+
+    def on_closed(self, reason: str) -> None:
+        """The peer has ended."""
+        self._session.on_closed(reason)
+        self._forget()
+
+
+CALLS = web.AppKey("calls", CallTable)
+
+
+def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> CallTable:
+    """Add this face's routes to ``app``; its calls end when the application shuts down."""
+    ice.use_host_addresses(settings.peer.ice)
+    table = CallTable(cascade, settings)
+
+    async def create(request: web.Request) -> web.Response:
+        offer, session = await _read_offer(request)
+        if not cascade.ready:
+            raise ApiError(
+                503, "The server is not ready yet.", kind=SERVER, code="not_ready", headers={"Retry-After": "5"}
+            )
+        if table.full:
+            raise ApiError(
+                503,
+                f"All {settings.max_sessions} sessions are in use; try again later.",
+                kind=SERVER,
+                code="overloaded",
+                headers={"Retry-After": "10"},
+            )
+        try:
+            call_id, answer = await table.open(offer, session)
+        except BadOffer as error:
+            raise ApiError(400, str(error), code="invalid_offer", param="sdp") from None
+        except RequestError as error:
+            raise ApiError(400, str(error), code=error.code, param=error.param) from None
+        location = {"Location": f"/v1/realtime/calls/{call_id}"}
+        return web.Response(status=201, text=answer, content_type="application/sdp", headers=location)
+
+    async def hang_up(request: web.Request) -> web.Response:
+        if not table.hang_up(request.match_info["call_id"]):
+            raise ApiError(404, "There is no such call.", code="call_not_found", param="call_id")
+        return web.Response(status=200)
+
+    async def on_shutdown(_: web.Application) -> None:
+        await table.close()
+
+    app.router.add_post("/v1/realtime/calls", create)
+    app.router.add_post("/v1/realtime/calls/{call_id}/hangup", hang_up)
+    app.on_shutdown.append(on_shutdown)
+    return table
+
+
+async def _read_offer(request: web.Request) -> tuple[str, object]:
+    """The SDP offer, and the session object if one came. Raises :class:`ApiError`."""
+    if request.content_type == "application/sdp":
+        return (await _read(request.content.read, MAX_OFFER_BYTES, "sdp")).decode("utf-8", "replace"), None
+    if request.content_type != "multipart/form-data":
+        raise ApiError(415, "Send the offer as application/sdp or multipart/form-data.", code="unsupported_media_type")
+    parts: dict[str, bytes] = {}
+    try:
+        async for part in await request.multipart():
+            if isinstance(part, BodyPartReader) and part.name in ("sdp", "session"):
+                limit = MAX_OFFER_BYTES if part.name == "sdp" else MAX_SESSION_BYTES
+                parts[part.name] = await _read(part.read_chunk, limit, part.name)
+    except ValueError as error:
+        raise ApiError(400, f"The multipart body is malformed: {error}", code="invalid_body") from None
+    if "sdp" not in parts:
+        raise ApiError(400, "The part 'sdp' is missing.", code="missing_required_parameter", param="sdp")
+    offer = parts["sdp"].decode("utf-8", "replace")
+    if "session" not in parts:
+        return offer, None
+    try:
+        return offer, json.loads(parts["session"])
+    except ValueError as error:
+        raise ApiError(400, f"The part 'session' is not JSON: {error}", code="invalid_json", param="session") from None
+
+
+async def _read(read: Callable[[int], Awaitable[bytes]], limit: int, name: str) -> bytes:
+    data = bytearray()
+    while chunk := await read(16 * 1024):
+        data += chunk
+        if len(data) > limit:
+            raise ApiError(413, f"{name} is longer than {limit} bytes.", code="too_long", param=name)
+    return bytes(data)
