@@ -69,12 +69,20 @@ class ThinkerModelSettings(_Section):
     )
 
 
+class TalkerModelSettings(_Section):
+    """In which form the Talker is run."""
+
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    quantization: Literal["none", "int8"] = Field(default="none", description="int8: W8A8, made once when assembling")
+
+
 class ModelSettings(_Section):
     """What is served under which name."""
 
     name: str = Field(default="embedded", min_length=1)
     family: Literal["embedded"] = "embedded"
     thinker: ThinkerModelSettings = ThinkerModelSettings()
+    talker: TalkerModelSettings = TalkerModelSettings()
     weights: Path | None = Field(default=None, description="Talker and VoiceBox; unset: those in the package")
 
 
@@ -118,8 +126,8 @@ class TalkerSettings(_Section):
     max_num_seqs: int = Field(default=8, ge=1)
     max_model_len: int = Field(default=4096, ge=128, description="steps of 40 ms of one reply")
     kv_cache_mb: int = Field(default=256, ge=16)
-    temperature: float = Field(default=0.6, ge=0, le=2)
-    top_k: int = Field(default=50, ge=0, description="0: all")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="unset: what the weights advise")
+    top_k: int | None = Field(default=None, ge=0, description="0: all; unset: what the weights advise")
     threads: int = Field(default=1, ge=1)
     cores: IntList | None = Field(default=None, description="CPU cores that its process is bound to; unset: all")
 

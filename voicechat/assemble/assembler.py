@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from voicechat.assemble.store import (
     sha256_file,
     write_stamp,
 )
+from voicechat.assemble.w8a8 import quantize_folder
 from voicechat.config import Settings
 
 THINKER_RECIPE = 1
-"""Raise it when the conversion changes, so that folders made before are made again."""
+TALKER_RECIPE = 1
+"""Raise these when a conversion changes, so that folders made before are made again."""
 
 _PACKED_WEIGHTS = ("talker.safetensors", "voicebox.safetensors", "voice.json")
 
@@ -51,7 +54,7 @@ def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bo
     reporter = reporter or Reporter()
     weights = find_weights(settings)
     data = settings.data_dir
-    plans = [_Thinker(settings, data), _Ears(data), _Talker(weights, data)]
+    plans = [_Thinker(settings, data), _Ears(data), _Talker(settings, weights, data)]
     if not all(is_whole(plan.folder, plan.recipe, verify=verify) for plan in plans if plan.folder_is_ours):
         with locked(data, reporter):
             remove_partials(data)
@@ -152,17 +155,22 @@ class _Ears(_Plan):
 class _Talker(_Plan):
     """The Talker's export depends on the weights and on the code that exports them."""
 
-    def __init__(self, weights: Path, data: Path) -> None:
+    def __init__(self, settings: Settings, weights: Path, data: Path) -> None:
         self._weights = weights
-        spec = importlib.util.find_spec("voicechat.models.embedded.talker")
-        if spec is None or spec.origin is None:
-            raise AssembleError("voicechat.models.embedded.talker is not installed")
+        self._quantization = settings.model.talker.quantization
+        package = Path(__file__).resolve().parent.parent / "models" / settings.model.family
+        made_of = (
+            weights / "talker.safetensors",
+            weights / "voice.json",
+            package / "talker.py",
+            package / "weights.py",
+        )
         recipe = {
-            "weights": sha256_file(weights / "talker.safetensors"),
-            "voice": sha256_file(weights / "voice.json"),
-            "code": sha256_file(Path(spec.origin)),
+            "recipe": TALKER_RECIPE,
+            "quantization": self._quantization,
+            "files": {path.name: sha256_file(path) for path in made_of},
         }
-        key = sha256_text(repr(sorted(recipe.items())))[:12]
+        key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
         super().__init__(data / "talkers" / key, recipe, 200_000_000)
 
     def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
@@ -170,13 +178,8 @@ class _Talker(_Plan):
 
         reporter.say(f"export the Talker to {self.folder}")
         export_hf(self._weights, folder)
-
-
-def sha256_text(text: str) -> str:
-    """SHA-256 of a text in hexadecimal."""
-    import hashlib
-
-    return hashlib.sha256(text.encode()).hexdigest()
+        if self._quantization == "int8":
+            quantize_folder(folder)
 
 
 def _source(name: str) -> ThinkerSource:

@@ -18,7 +18,8 @@ import numpy as np
 from voicechat.assemble.gguf_tokenizer import write_tokenizer
 from voicechat.assemble.progress import Reporter
 from voicechat.assemble.store import AssembleError
-from voicechat.assemble.tensors import Floats, Job, TensorSpec, bfloat16, quantize_rows, write_safetensors
+from voicechat.assemble.tensors import Floats, Job, TensorSpec, bfloat16, write_safetensors
+from voicechat.assemble.w8a8 import QUANTIZATION_CONFIG, int8_job, is_linear
 
 Quantization = Literal["none", "int8"]
 
@@ -52,7 +53,7 @@ def convert(
     jobs = _jobs(reader, config, quantization, tied=tied)
     if quantization == "int8":
         config["tie_word_embeddings"] = False
-        config["quantization_config"] = _W8A8
+        config["quantization_config"] = QUANTIZATION_CONFIG
     total = sum(spec.nbytes for job in jobs for spec in job.specs)
     with reporter.bar(f"convert {label}", total) as bar:
         write_safetensors(target / "model.safetensors", jobs, bar.advance)
@@ -61,27 +62,6 @@ def convert(
     generation = {"bos_token_id": special.bos, "eos_token_id": list(special.ends), "pad_token_id": special.pad}
     _write_json(target / "config.json", config)
     _write_json(target / "generation_config.json", {k: v for k, v in generation.items() if v is not None})
-
-
-_W8A8: dict[str, Any] = {
-    "quant_method": "compressed-tensors",
-    "format": "int-quantized",
-    "quantization_status": "compressed",
-    "config_groups": {
-        "group_0": {
-            "targets": ["Linear", "re:.*lm_head"],
-            "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", "dynamic": False},
-            "input_activations": {
-                "num_bits": 8,
-                "type": "int",
-                "symmetric": True,
-                "strategy": "token",
-                "dynamic": True,
-            },
-        }
-    },
-    "ignore": [],
-}
 
 
 def field(reader: gguf.GGUFReader, key: str, default: Any = None) -> Any:
@@ -141,8 +121,7 @@ def _jobs(reader: gguf.GGUFReader, config: dict[str, Any], quantization: Quantiz
         heads = 0
         if config["model_type"] == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
             heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
-        linear = name.endswith("_proj.weight") or name == "lm_head.weight"
-        jobs.append(_job(name, tensor, heads, int8=linear and quantization == "int8"))
+        jobs.append(_job(name, tensor, heads, int8=quantization == "int8" and is_linear(name)))
     if quantization == "int8" and "output.weight" not in tensors:
         jobs.append(_job("lm_head.weight", tensors["token_embd.weight"], 0, int8=True))
     return jobs
@@ -162,19 +141,9 @@ def hf_name(name: str) -> str:
 def _job(name: str, tensor: gguf.ReaderTensor, heads: int, *, int8: bool) -> Job:
     """One tensor of the GGUF file as one tensor, or as int8 weight and scale. ``heads``: undo llama.cpp's row order."""
     shape = tuple(int(size) for size in reversed(tensor.shape))
-    if not int8:
-        return Job((TensorSpec(name, "BF16", shape),), lambda: (bfloat16(b).tobytes() for b in _rows(tensor, heads)))
-
-    def blocks() -> Iterator[bytes]:
-        scales = []
-        for rows in _rows(tensor, heads):
-            quantized, scale = quantize_rows(rows)
-            scales.append(bfloat16(scale).tobytes())
-            yield quantized.tobytes()
-        yield b"".join(scales)
-
-    specs = (TensorSpec(name, "I8", shape), TensorSpec(f"{name}_scale", "BF16", (shape[0], 1)))
-    return Job(specs, blocks)
+    if int8:
+        return int8_job(name, shape, _rows(tensor, heads))
+    return Job((TensorSpec(name, "BF16", shape),), lambda: (bfloat16(b).tobytes() for b in _rows(tensor, heads)))
 
 
 def _rows(tensor: gguf.ReaderTensor, heads: int) -> Iterator[Floats]:
