@@ -52,9 +52,8 @@ def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bo
     the next call goes on from the parts that are whole. Raises AssembleError.
     """
     reporter = reporter or Reporter()
-    weights = find_weights(settings)
     data = settings.data_dir
-    plans = [_Thinker(settings, data), _Ears(data), _Talker(settings, weights, data)]
+    weights, plans = _plans(settings)
     if not all(is_whole(plan.folder, plan.recipe, verify=verify) for plan in plans if plan.folder_is_ours):
         with locked(data, reporter):
             remove_partials(data)
@@ -69,6 +68,18 @@ def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bo
         reporter.say(f"{settings.model.name} is assembled in {data}")
     thinker, ears, talker = (plan.folder for plan in plans)
     return AssembledPaths(thinker=thinker, talker=talker, ears=ears, weights=weights)
+
+
+def missing_parts(settings: Settings) -> list[str]:
+    """Names of the folders that :func:`assemble` would still have to make. Raises AssembleError."""
+    _, plans = _plans(settings)
+    return [plan.folder.name for plan in plans if plan.folder_is_ours and not is_whole(plan.folder, plan.recipe)]
+
+
+def _plans(settings: Settings) -> tuple[Path, list[_Plan]]:
+    data = settings.data_dir
+    weights = find_weights(settings)
+    return weights, [_Thinker(settings, data), _Ears(data), _Talker(settings, weights, data)]
 
 
 def find_weights(settings: Settings) -> Path:

@@ -1,0 +1,153 @@
+"""The command ``voicechat``. Everything heavy is imported by the subcommand that needs it, so that help is instant."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from voicechat.config import Settings
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+_OWN_PARSERS = {
+    "ask": ("voicechat.ask", "ask one question, spoken or typed, and save the spoken answer"),
+    "bench": ("voicechat.bench.cli", "measure a running server, or the models one stage after another"),
+    "train": ("voicechat.train.cli", "make the Talker's and VoiceBox's weights from nothing"),
+}
+"""Subcommands with a parser of their own: module with ``main(arguments) -> exit code``, and one line of help."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] in _OWN_PARSERS:
+        return _run(lambda: _delegate(words[0], words[1:]))
+    options = _parser().parse_args(words)
+    command: Callable[[argparse.Namespace], int] = options.command
+    return _run(lambda: command(options))
+
+
+def _run(command: Callable[[], int]) -> int:
+    try:
+        return command()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="voicechat",
+        description="A real-time voice chat server: Thinker, Talker and VoiceBox at once.",
+        epilog="Every setting: `voicechat config`. Any of them: --set section.key=value, or VOICECHAT_SECTION__KEY.",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    serve = commands.add_parser("serve", help="assemble the model if needed and serve it")
+    _add_settings(serve)
+    serve.add_argument("--host", help="address to listen on (server.host)")
+    serve.add_argument("--port", type=int, help="port to listen on, 0 for any (server.port)")
+    serve.set_defaults(command=_serve)
+
+    for name, (_, text) in _OWN_PARSERS.items():
+        commands.add_parser(name, help=text, add_help=False)
+
+    assemble = commands.add_parser("assemble", help="fetch, check and convert the model's parts, and nothing else")
+    _add_settings(assemble)
+    assemble.add_argument("--verify", action="store_true", help="compare the checksums of everything already there")
+    assemble.set_defaults(command=_assemble)
+
+    config = commands.add_parser("config", help="print the settings that would be used, as YAML")
+    _add_settings(config)
+    config.set_defaults(command=_config)
+
+    doctor = commands.add_parser("doctor", help="look for what would keep the server from running well")
+    _add_settings(doctor)
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
+    doctor.set_defaults(command=_doctor)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", metavar="NAME", help="a name in configs/ or a YAML file; default embedded")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="what the models run on (device)")
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="any setting; may be repeated"
+    )
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """Settings of the options; ends the program with a clear line if one is wrong."""
+    from voicechat.config import ConfigError, load_settings
+
+    overrides = list(options.overrides)
+    for name, key in (("device", "device"), ("host", "server.host"), ("port", "server.port")):
+        value = getattr(options, name, None)
+        if value is not None:
+            overrides.append(f"{key}={value}")
+    try:
+        return load_settings(options.model, overrides=overrides)
+    except ConfigError as error:
+        print(f"voicechat: {error}", file=sys.stderr)
+        raise SystemExit(USAGE_ERROR) from None
+
+
+def _serve(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    if _assembled(settings) is None:
+        return 1
+    from voicechat.server import serve
+
+    return serve(settings) or 0
+
+
+def _assemble(options: argparse.Namespace) -> int:
+    paths = _assembled(_settings(options), verify=options.verify)
+    if paths is None:
+        return 1
+    for name, path in paths.items():
+        print(f"{name:<8} {path}")
+    return 0
+
+
+def _assembled(settings: Settings, *, verify: bool = False) -> dict[str, str] | None:
+    import dataclasses
+
+    from voicechat.assemble import AssembleError, assemble
+
+    try:
+        paths = assemble(settings, verify=verify)
+    except AssembleError as error:
+        print(f"voicechat: {error}", file=sys.stderr)
+        return None
+    return {name: str(path) for name, path in dataclasses.asdict(paths).items()}
+
+
+def _config(options: argparse.Namespace) -> int:
+    import yaml
+
+    tree = _settings(options).model_dump(mode="json")
+    tree["server"]["api_keys"] = ["(hidden)" for _ in tree["server"]["api_keys"]]
+    print(yaml.safe_dump(tree, sort_keys=False), end="")
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from voicechat.doctor import run
+
+    return run(_settings(options), as_json=options.json)
+
+
+def _delegate(name: str, arguments: list[str]) -> int:
+    module = importlib.import_module(_OWN_PARSERS[name][0])
+    code: int | None = module.main(arguments)
+    return code or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
