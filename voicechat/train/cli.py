@@ -1,0 +1,120 @@
+"""Command line of the training steps."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from pathlib import Path
+
+from voicechat.models.embedded.weights import WEIGHTS_DIR, TalkerConfig, VoiceBoxConfig, random_weights
+
+STEPS = ("texts", "speech", "voicebox", "talker", "evaluate", "pack")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``voicechat train``."""
+    parser.add_argument("step", choices=STEPS, help="what to do; the steps build on each other in this order")
+    parser.add_argument("--work", type=Path, help="folder for everything that training makes")
+    parser.add_argument("--tiny", action="store_true", help="a few seconds on a CPU: to try the steps out")
+    parser.add_argument("--device", help="torch device (default: the first GPU, else the CPU)")
+    parser.add_argument("--watch", action="store_true", help="begin on what is there and wait for the rest")
+    parser.add_argument("--seconds", type=float, help="voicebox (first phase), talker: stop after so long")
+    parser.add_argument("--gan-seconds", type=float, help="voicebox (last phase): stop after so long")
+    parser.add_argument("--wordnet", type=Path, help="texts: wordnet-base .deb or folder with WordNet's data files")
+    parser.add_argument(
+        "--thinker", action="append", default=[], metavar="NAME=PATH", help="texts: GGUF file or model folder; repeat"
+    )
+    parser.add_argument("--replies", type=int, help="texts: replies per Thinker")
+    parser.add_argument("--partial", action="store_true", help="texts: more Thinkers follow in a later call")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="speech: parallel processes")
+    parser.add_argument("--whisper", type=Path, help="evaluate: folder of a CTranslate2 Whisper model")
+    parser.add_argument("--count", type=int, default=40, help="evaluate: held-out replies")
+    parser.add_argument("--weights", type=Path, default=WEIGHTS_DIR, help="evaluate: packed weights to judge")
+    parser.add_argument("--out", type=Path, help="pack: folder for the weights (default: the package's own)")
+    parser.add_argument("--random", action="store_true", help="pack: untrained weights of the final shape")
+
+
+def thinker_paths(pairs: list[str]) -> dict[str, Path]:
+    """``NAME=PATH`` pairs. Raises ``ValueError`` on anything else."""
+    out = {}
+    for pair in pairs:
+        name, separator, path = pair.partition("=")
+        if not separator or not name or not path:
+            raise ValueError(f"--thinker takes NAME=PATH, not {pair!r}")
+        out[name] = Path(path)
+    return out
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run one step; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True)
+    if args.step == "pack" and args.random:
+        random_weights(args.out or WEIGHTS_DIR)
+        return 0
+    if args.work is None:
+        raise SystemExit("--work is needed")
+    _run(args)
+    return 0
+
+
+def _run(args: argparse.Namespace) -> None:
+    from voicechat.train.common import Work, pick_device
+
+    work = Work(args.work)
+    device = pick_device(args.device) if args.step in {"texts", "voicebox", "talker"} else None
+    if args.step == "speech":
+        from voicechat.train.speech import speech_step
+
+        speech_step(work, args.processes, args.watch)
+    elif args.step == "texts":
+        from voicechat.train.texts import texts_step
+
+        assert device is not None
+        texts_step(
+            work, wordnet=args.wordnet, thinkers=thinker_paths(args.thinker), device=device, partial=args.partial,
+            made=16 if args.tiny else 14_000, definitions=8 if args.tiny else 20_000, tokens=16 if args.tiny else 110,
+            replies=args.replies or (8 if args.tiny else 6_000),
+        )  # fmt: skip
+    elif args.step == "voicebox":
+        from voicechat.train.voicebox import VoiceBoxPlan, voicebox_step
+
+        assert device is not None
+        plan = VoiceBoxPlan(codec_seconds=args.seconds, gan_seconds=args.gan_seconds)
+        voicebox_step(work, tiny_voicebox_plan() if args.tiny else plan, device, args.watch)
+    elif args.step == "talker":
+        from voicechat.train.talker import TalkerPlan, talker_step
+
+        assert device is not None
+        talker_step(work, tiny_talker_plan() if args.tiny else TalkerPlan(seconds=args.seconds), device, args.watch)
+    elif args.step == "evaluate":
+        from voicechat.train.evaluate import evaluate_step
+
+        evaluate_step(work, args.weights, args.whisper, args.count)
+    else:
+        from voicechat.train.pack import pack_step
+
+        pack_step(work, args.out or WEIGHTS_DIR, tiny=args.tiny)
+
+
+TINY_TALKER = TalkerConfig(layers=2, width=64, heads=2, feed_forward=128)
+TINY_VOICEBOX = VoiceBoxConfig(width=32, expansion=2, token_blocks=3, frame_blocks=2)
+
+
+def tiny_voicebox_plan():  # type: ignore[no-untyped-def]
+    """A plan for seconds on a CPU."""
+    from voicechat.train.voicebox import VoiceBoxPlan
+
+    return VoiceBoxPlan(
+        config=TINY_VOICEBOX, encoder_width=32, encoder_blocks=1, hours=0.2, first_hours=0.0, held_out=2, batch=4,
+        window=12, codec_steps=30, gan_batch=2, judged=4, gan_steps=4, judges_alone=1, report=10,
+    )  # fmt: skip
+
+
+def tiny_talker_plan():  # type: ignore[no-untyped-def]
+    """A plan for seconds on a CPU."""
+    from voicechat.train.talker import TalkerPlan
+
+    return TalkerPlan(
+        config=TINY_TALKER, voicebox=TINY_VOICEBOX, held_out=2, batch_steps=600, steps=30, warm_up=5, report=10, speak=2
+    )

@@ -1,0 +1,210 @@
+"""What all training steps share: the work folder, progress lines, budgets, atomic files, plots, sound files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+import wave
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+logger = logging.getLogger("voicechat.train")
+
+SAMPLE_RATE = 24_000
+Int16 = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work folder of one training. Every file in it is written whole or not at all."""
+
+    root: Path
+
+    def file(self, *parts: str) -> Path:
+        """A path in the folder; its parent is made."""
+        path = self.root.joinpath(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def text_sets(self) -> list[str]:
+        """Names of the text sets made so far."""
+        return sorted(path.stem for path in self.root.glob("texts/*.json"))
+
+    def texts(self, name: str) -> list[dict[str, str]]:
+        """Items of one set: ``prompt`` and ``text``."""
+        data: list[dict[str, str]] = json.loads(self.file("texts", f"{name}.json").read_text(encoding="utf-8"))
+        return data
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON atomically."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
+    temporary.replace(path)
+
+
+def write_arrays(path: Path, **arrays: npt.NDArray[Any]) -> None:
+    """Write an ``.npz`` atomically."""
+    temporary = path.with_name(f".{path.name}.tmp.npz")
+    np.savez(temporary, **arrays)  # type: ignore[arg-type]
+    temporary.replace(path)
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """``torch.save``, atomically."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    torch.save(state, temporary)
+    temporary.replace(path)
+
+
+def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
+    """A checkpoint's state, or ``None`` when there is none."""
+    if not path.exists():
+        return None
+    state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    return state
+
+
+def write_wav(path: Path, pcm: Int16) -> None:
+    """Mono 16-bit 24 kHz sound file."""
+    with wave.open(str(path), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(SAMPLE_RATE)
+        out.writeframes(pcm.astype("<i2").tobytes())
+
+
+def to_pcm(sound: npt.NDArray[np.float32]) -> Int16:
+    """Float sound in [-1, 1] to int16."""
+    return (np.clip(sound, -1.0, 1.0) * 32767.0).astype(np.int16)
+
+
+def pick_device(name: str | None) -> torch.device:
+    """The named device, or the first GPU, or the CPU."""
+    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
+    return device
+
+
+class Stateful(Protocol):
+    """A net or an optimiser."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+@dataclass(slots=True)
+class Budget:
+    """How far a loop has come: by steps, and by time where a limit is given. ``fraction`` drives the schedules."""
+
+    steps: int
+    seconds: float | None = None
+    step: int = 0
+    before: float = 0.0
+    """Seconds spent before a resume."""
+    _start: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds spent in the loop, resumed parts included."""
+        return self.before + time.monotonic() - self._start
+
+    @property
+    def fraction(self) -> float:
+        """0 at the start, 1 at the end."""
+        by_time = self.elapsed / self.seconds if self.seconds else 0.0
+        return min(1.0, max(self.step / self.steps, by_time))
+
+    def run(self) -> Iterator[int]:
+        """Step numbers until the budget is used up."""
+        while self.fraction < 1.0:
+            yield self.step
+            self.step += 1
+
+    def rate(self, warm_up: int, floor: float = 0.03) -> float:
+        """Cosine schedule with a linear warm-up: factor for the learning rate."""
+        rise = min(1.0, (self.step + 1) / max(1, warm_up))
+        return rise * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * self.fraction)))
+
+    def every(self, steps: int) -> bool:
+        """True on the first step and then every so many."""
+        return self.step % steps == 0
+
+
+def save_training(path: Path, parts: Mapping[str, Stateful], budget: Budget) -> None:
+    """Write nets, optimisers and how far the loop has come."""
+    state: dict[str, Any] = {name: part.state_dict() for name, part in parts.items()}
+    save_checkpoint(path, state | {"step": budget.step, "elapsed": budget.elapsed})
+
+
+def resume_training(path: Path, parts: Mapping[str, Stateful], budget: Budget, device: torch.device) -> bool:
+    """Read what :func:`save_training` wrote, if it is there; returns whether it was."""
+    state = load_checkpoint(path, device)
+    if state is None:
+        return False
+    for name, part in parts.items():
+        part.load_state_dict(state[name])
+    budget.step, budget.before = int(state["step"]), float(state["elapsed"])
+    logger.info("resumed %s at step %d", path.name, budget.step)
+    return True
+
+
+class Curve:
+    """Measures over steps: progress lines on the log, a JSON-lines file, a PNG where matplotlib is installed."""
+
+    def __init__(self, work: Work, name: str) -> None:
+        self.name = name
+        self._path = work.file("curves", f"{name}.jsonl")
+        self.points: list[dict[str, float]] = []
+        if self._path.exists():
+            lines = self._path.read_text(encoding="utf-8").splitlines()
+            self.points = [json.loads(line) for line in lines if line.strip()]
+
+    def add(self, budget: Budget, **measures: float) -> None:
+        """Record a point and print a progress line."""
+        point = {"step": float(budget.step), "seconds": round(budget.elapsed, 1), **measures}
+        self.points.append(point)
+        with self._path.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(point) + "\n")
+        shown = " ".join(f"{key} {value:.4g}" for key, value in measures.items())
+        logger.info("%s %3.0f %% step %d %.0f s: %s", self.name, 100 * budget.fraction, budget.step, budget.elapsed, shown)
+
+    def plot(self) -> None:
+        """Draw the curves, one panel per measure; nothing happens without matplotlib."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            return
+        names = [name for name in dict.fromkeys(key for point in self.points for key in point) if name not in {"step", "seconds"}]
+        if not names:
+            return
+        figure = Figure(figsize=(4 * len(names), 3), layout="constrained")
+        for index, name in enumerate(names):
+            axes = figure.add_subplot(1, len(names), index + 1)
+            points = [(point["step"], point[name]) for point in self.points if name in point]
+            axes.plot([x for x, _ in points], [y for _, y in points])
+            axes.set_title(f"{self.name}: {name}")
+            axes.set_xlabel("step")
+        figure.savefig(self._path.with_suffix(".png"), dpi=90)
+
+
+def wait_for(path: Path, what: str, watch: bool, poll: Callable[[float], None] = time.sleep) -> None:
+    """Wait until a file appears. Raises ``FileNotFoundError`` at once unless ``watch``."""
+    if not path.exists() and not watch:
+        raise FileNotFoundError(f"{path} is missing: {what}")
+    if not path.exists():
+        logger.info("waiting for %s", path)
+    while not path.exists():
+        poll(0.5)

@@ -1,0 +1,285 @@
+"""Step ``voicebox``: encoder and decoder by mel and phoneme losses, then codes for all speech, then a GAN on the decoder."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from voicechat.models.embedded.voicebox import CODES, TOKEN_SAMPLES, VoiceBoxNet
+from voicechat.models.embedded.weights import VoiceBoxConfig
+from voicechat.train.arena import LABEL_SAMPLES, Arena
+from voicechat.train.codec import (
+    LABELS,
+    Discriminators,
+    Encoder,
+    MelLoss,
+    PhonemeHead,
+    feature_loss,
+    fool_loss,
+    judge_loss,
+)
+from voicechat.train.common import (
+    Budget,
+    Curve,
+    Work,
+    resume_training,
+    save_checkpoint,
+    save_training,
+    to_pcm,
+    write_arrays,
+    write_wav,
+)
+from voicechat.train.graphed import GraphedStep, make_optimizer, set_rate
+
+logger = logging.getLogger("voicechat.train")
+
+CODES_FILE = "codes.npz"
+DECODER_FILE = "decoder.pt"
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceBoxPlan:
+    """Sizes and budgets of the step. ``window`` and ``judged`` are tokens of sound."""
+
+    config: VoiceBoxConfig = VoiceBoxConfig()
+    encoder_width: int = 384
+    encoder_blocks: int = 4
+    hours: float = 130.0
+    first_hours: float = 2.0
+    held_out: int = 100
+    batch: int = 64
+    window: int = 30
+    codec_steps: int = 9_000
+    codec_seconds: float | None = None
+    gan_batch: int = 32
+    judged: int = 16
+    gan_steps: int = 12_000
+    gan_seconds: float | None = None
+    judges_alone: int = 300
+    """First steps of the GAN in which only the discriminators learn."""
+    report: int = 500
+    capture: bool = True
+
+
+class VoiceBoxTraining:
+    """The nets, the speech and the three phases; each phase starts where its checkpoint left off."""
+
+    def __init__(self, work: Work, plan: VoiceBoxPlan, device: torch.device, watch: bool) -> None:
+        torch.manual_seed(0)
+        torch.backends.cudnn.benchmark = True
+        self.work, self.plan, self.device, self.watch = work, plan, device, watch
+        self.arena = Arena(work, plan.hours, device, plan.held_out)
+        self.encoder = Encoder(plan.encoder_width, plan.encoder_blocks).to(device)
+        self.decoder = VoiceBoxNet(plan.config).to(device)
+        self.phonemes = PhonemeHead().to(device)
+        self.mel = MelLoss().to(device)
+        self.capture = plan.capture and device.type == "cuda"
+        self.sound = torch.zeros(plan.batch, plan.window * TOKEN_SAMPLES, device=device)
+        self.labels = torch.zeros(plan.batch, plan.window, LABELS, dtype=torch.long, device=device)
+        self.codes = torch.zeros(plan.gan_batch, plan.window, dtype=torch.long, device=device)
+        self.arena_codes = torch.zeros(0, dtype=torch.int16)
+
+    def run(self) -> None:
+        """All phases."""
+        self.arena.wait(self.plan.first_hours, self.watch)
+        self._train_codec()
+        self.arena.wait(float("inf"), self.watch)
+        logger.info("voicebox: %.2f h in %d clips, %d held out", self.arena.hours, len(self.arena.clips), len(self.arena.held))
+        self._encode()
+        self._train_gan()
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=False)
+
+    # Phase 1: encoder, decoder and phoneme head together.
+
+    def _train_codec(self) -> None:
+        plan = self.plan
+        parameters = [*self.encoder.parameters(), *self.decoder.parameters(), *self.phonemes.parameters()]
+        optimizer = make_optimizer(parameters, 5e-4, self.device)
+        path = self.work.file("voicebox", "codec.pt")
+        budget = Budget(plan.codec_steps, plan.codec_seconds)
+        parts = {
+            "encoder": self.encoder, "decoder": self.decoder, "phonemes": self.phonemes, "optimizer": optimizer,
+        }  # fmt: skip
+        resume_training(path, parts, budget, self.device)
+
+        def step() -> Tensor:
+            with self._autocast():
+                values, _ = self.encoder(self.sound)
+                made = self.decoder(values)
+                logits = self.phonemes(values)
+            mel = self.mel(made, self.sound)
+            phoneme = F.cross_entropy(logits.float().flatten(0, 2), self.labels.flatten())
+            (15 * mel + phoneme).backward()
+            nn.utils.clip_grad_norm_(parameters, 5.0)
+            optimizer.step()
+            right = (logits.argmax(-1) == self.labels).float().mean()
+            return torch.stack((mel.detach(), phoneme.detach(), right))
+
+        graphed = GraphedStep(step, [optimizer], self.capture)
+        curve = Curve(self.work, "voicebox-codec")
+        for number in budget.run():
+            set_rate(optimizer, 5e-4 * budget.rate(400, 0.05))
+            self._draw_sound()
+            measures = graphed()
+            if number % 50 == 49 and not self.arena.complete:
+                self.arena.poll(6)
+            if number % plan.report == 0 or number == plan.codec_steps - 1:
+                mel, phoneme, right = measures.tolist()
+                curve.add(budget, mel=mel, phoneme=phoneme, phoneme_accuracy=right, hours=self.arena.hours)
+            if number % 2000 == 1999:
+                save_training(path, parts, budget)
+        save_training(path, parts, budget)
+        curve.plot()
+
+    def _draw_sound(self) -> None:
+        plan = self.plan
+        last = (self.arena.filled - self.sound.shape[1]) // LABEL_SAMPLES
+        starts = torch.randint(0, max(1, last), (plan.batch,), device=self.device)
+        self.sound.copy_(self.arena.windows(starts * LABEL_SAMPLES, self.sound.shape[1]))
+        index = starts[:, None] + torch.arange(plan.window * LABELS, device=self.device)
+        self.labels.copy_(self.arena.labels[index].long().unflatten(1, (plan.window, LABELS)))
+
+    # Phase 2: codes.
+
+    @torch.inference_mode()
+    def _encode(self) -> None:
+        self.encoder.eval()
+        torch.backends.cudnn.benchmark = False
+        silence = self._codes_of(torch.zeros(1, 32 * TOKEN_SAMPLES, device=self.device))[0, 16]
+        self.arena_codes = silence.repeat(self.arena.tokens + self.plan.window).to(torch.int16)
+        made: list[tuple[str, int, Tensor]] = []
+        clips = sorted(self.arena.clips, key=lambda clip: clip.tokens)
+        for start in range(0, len(clips), 128):
+            part = clips[start : start + 128]
+            length = max(clip.tokens for clip in part) * TOKEN_SAMPLES
+            firsts = torch.tensor([clip.token * TOKEN_SAMPLES for clip in part], device=self.device)
+            ends = torch.tensor([clip.tokens * TOKEN_SAMPLES for clip in part], device=self.device)
+            inside = torch.arange(length, device=self.device) < ends[:, None]
+            index = (firsts[:, None] + torch.arange(length, device=self.device)).clamp(max=len(self.arena.sound) - 1)
+            codes = self._codes_of(self.arena.sound[index].float() / 32768 * inside).to(torch.int16)
+            for row, clip in enumerate(part):
+                own = codes[row, : clip.tokens]
+                self.arena_codes[clip.token : clip.token + clip.tokens] = own
+                made.append((clip.text_set, clip.index, own.cpu()))
+        for clip, pcm in self.arena.held:
+            sound = F.pad(pcm.float() / 32768, (0, clip.tokens * TOKEN_SAMPLES - len(pcm))).to(self.device)
+            made.append((clip.text_set, clip.index, self._codes_of(sound[None])[0].to(torch.int16).cpu()))
+        every = torch.cat([codes for _, _, codes in made]).long()
+        share = torch.bincount(every, minlength=CODES).float() / len(every)
+        perplexity = torch.exp(-(share * torch.log(share + 1e-9)).sum()).item()
+        logger.info("voicebox: %d codes, perplexity %.0f, %d in use", len(every), perplexity, int((share > 0).sum()))
+        write_arrays(
+            self.work.file(CODES_FILE),
+            text_set=np.asarray([name for name, _, _ in made]),
+            index=np.asarray([index for _, index, _ in made], np.int64),
+            counts=np.asarray([len(codes) for _, _, codes in made], np.int64),
+            codes=np.concatenate([codes.numpy() for _, _, codes in made]),
+        )
+        torch.backends.cudnn.benchmark = True
+        logger.info("voicebox: held-out mel L1 after the codec phase %.4f", self._held_loss())
+        if not self.work.file(DECODER_FILE).exists():
+            save_checkpoint(self.work.file(DECODER_FILE), self.decoder.state_dict())
+
+    def _codes_of(self, sound: Tensor) -> Tensor:
+        with torch.autocast(self.device.type, dtype=torch.bfloat16):
+            codes: Tensor = self.encoder(sound)[1]
+        return codes
+
+    @torch.inference_mode()
+    def _held_loss(self) -> float:
+        losses = []
+        self.decoder.eval()
+        for clip, pcm in self.arena.held[:40]:
+            sound = F.pad(pcm.float() / 32768, (0, clip.tokens * TOKEN_SAMPLES - len(pcm))).to(self.device)[None]
+            made = self.decoder.decode(self._codes_of(sound))
+            losses.append(self.mel(made, sound).item())
+        self.decoder.train()
+        return float(np.mean(losses)) if losses else float("nan")
+
+    # Phase 3: the decoder against discriminators, codes fixed.
+
+    def _train_gan(self) -> None:
+        plan = self.plan
+        judges = Discriminators().to(self.device)
+        decoder_optimizer = make_optimizer(self.decoder.parameters(), 3e-4, self.device)
+        judge_optimizer = make_optimizer(judges.parameters(), 4e-4, self.device)
+        path = self.work.file("voicebox", "gan.pt")
+        budget = Budget(plan.gan_steps, plan.gan_seconds)
+        parts = {
+            "decoder": self.decoder, "judges": judges,
+            "decoder_optimizer": decoder_optimizer, "judge_optimizer": judge_optimizer,
+        }  # fmt: skip
+        resume_training(path, parts, budget, self.device)
+        sound = self.sound[: plan.gan_batch]
+        first = (plan.window - plan.judged) * TOKEN_SAMPLES * 3 // 4
+        judged = slice(first, first + plan.judged * TOKEN_SAMPLES)
+        fooling = torch.zeros((), device=self.device)
+
+        def step() -> Tensor:
+            with self._autocast():
+                made = self.decoder(self.decoder.quantizer.values(self.codes))
+                real_verdicts = judges(sound[:, judged])
+                judge = judge_loss(real_verdicts, judges(made[:, judged].detach()))
+            judge.backward()
+            judge_optimizer.step()
+            judges.requires_grad_(False)
+            with self._autocast():
+                verdicts = judges(made[:, judged])
+                with torch.no_grad():
+                    real_verdicts = judges(sound[:, judged])
+            fool, feature = fool_loss(verdicts), feature_loss(real_verdicts, verdicts)
+            mel = self.mel(made, sound)
+            (15 * mel + fooling * (3 * fool + 3 * feature)).backward()
+            nn.utils.clip_grad_norm_(self.decoder.parameters(), 5.0)
+            decoder_optimizer.step()
+            judges.requires_grad_(True)
+            return torch.stack((mel.detach(), fool.detach(), feature.detach(), judge.detach()))
+
+        graphed = GraphedStep(step, [decoder_optimizer, judge_optimizer], self.capture)
+        curve = Curve(self.work, "voicebox-gan")
+        for number in budget.run():
+            alone = number < plan.judges_alone
+            set_rate(decoder_optimizer, 1e-7 if alone else 3e-4 * budget.rate(200, 0.05))
+            set_rate(judge_optimizer, 4e-4 * budget.rate(100, 0.1))
+            fooling.fill_(0.0 if alone else 1.0)
+            self._draw_codes()
+            measures = graphed()
+            if number % plan.report == 0 or number == plan.gan_steps - 1:
+                mel, fool, feature, judge = measures.tolist()
+                curve.add(budget, mel=mel, fool=fool, feature=feature, judge=judge)
+            if number % 1000 == 999:
+                save_training(path, parts, budget)
+                save_checkpoint(self.work.file(DECODER_FILE), self.decoder.state_dict())
+        save_training(path, parts, budget)
+        save_checkpoint(self.work.file(DECODER_FILE), self.decoder.state_dict())
+        torch.backends.cudnn.benchmark = False
+        curve.plot()
+        logger.info("voicebox: held-out mel L1 after the GAN %.4f", self._held_loss())
+        self._sample()
+
+    def _draw_codes(self) -> None:
+        plan = self.plan
+        starts = torch.randint(0, max(1, self.arena.tokens - plan.window), (plan.gan_batch,), device=self.device)
+        sound = self.arena.windows(starts * TOKEN_SAMPLES, self.sound.shape[1])
+        self.sound[: plan.gan_batch].copy_(sound)
+        index = starts[:, None] + torch.arange(plan.window, device=self.device)
+        self.codes.copy_(self.arena_codes[index].long())
+
+    @torch.inference_mode()
+    def _sample(self) -> None:
+        for number, (clip, pcm) in enumerate(self.arena.held[:3]):
+            sound = F.pad(pcm.float() / 32768, (0, clip.tokens * TOKEN_SAMPLES - len(pcm))).to(self.device)[None]
+            made = self.decoder.decode(self._codes_of(sound))[0].cpu().numpy()
+            write_wav(self.work.file("samples", f"voicebox-{number}.wav"), to_pcm(made))
+
+
+def voicebox_step(work: Work, plan: VoiceBoxPlan, device: torch.device, watch: bool = False) -> None:
+    """Train the VoiceBox. With ``watch`` it begins on the first hours of speech and takes in the rest as it comes."""
+    VoiceBoxTraining(work, plan, device, watch).run()
