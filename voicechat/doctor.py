@@ -21,10 +21,8 @@ from voicechat.config import Settings
 
 _MINIMUM_PYTHON = (3, 11)
 _MEMORY_GB = 5.0
-_PACKAGES = tuple(
-    "aiohttp aiortc av faster-whisper gguf msgspec numpy pydantic pyyaml safetensors tokenizers torch transformers"
-    " webrtcvad-wheels".split()
-)
+_PACKAGES = ("aiohttp", "aiortc", "av", "faster-whisper", "gguf", "msgspec", "numpy", "pydantic", "pyyaml")
+_MODEL_PACKAGES = ("safetensors", "tokenizers", "torch", "transformers", "webrtcvad-wheels")
 _STRAY = ("torchvision", "torchaudio", "torchcodec")
 
 
@@ -95,11 +93,12 @@ def version(distribution: str) -> str | None:
 
 
 def _packages(_settings: Settings) -> Iterator[Finding]:
-    missing = [name for name in _PACKAGES if version(name) is None]
+    needed = (*_PACKAGES, *_MODEL_PACKAGES)
+    missing = [name for name in needed if version(name) is None]
     if missing:
         yield Finding("packages", Level.FAIL, f"not installed: {', '.join(missing)}", "run scripts/serve")
     else:
-        yield Finding("packages", Level.OK, f"all {len(_PACKAGES)} that are needed are installed")
+        yield Finding("packages", Level.OK, f"all {len(needed)} that are needed are installed")
 
 
 def _engine(settings: Settings) -> Iterator[Finding]:

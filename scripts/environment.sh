@@ -1,0 +1,112 @@
+# Sourced by the other scripts: makes the Python environment that they run in.
+#
+#   make_environment cpu            .venv       with vLLM's CPU build
+#   make_environment cuda           .venv-cuda  with vLLM for CUDA
+#   make_environment cpu dev        the same, and what the tests need
+#
+# A second call costs a fraction of a second. An installation that was interrupted is noticed and made anew.
+# VOICECHAT_VENV names another folder, PYTHON another interpreter.
+
+ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+CPU_INDEX=https://download.pytorch.org/whl/cpu
+STRAYS=(torchvision torchaudio torchcodec)
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "error: $*"; exit 1; }
+
+# find_python: print the first interpreter that is new enough
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11; do
+        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' 2>/dev/null; then
+            command -v -- "$candidate"
+            return
+        fi
+    done
+    die "Python 3.11 to 3.14 with its venv module is needed (Debian: apt-get install python3-venv), or set PYTHON"
+}
+
+# fingerprint WORDS...: what an installation depends on, as one checksum
+fingerprint() {
+    { cat -- "$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT/scripts/environment.sh"; printf '%s\n' "$ROOT" "$@"; } | cksum | tr ' ' '-'
+}
+
+# make_environment DEVICE [EXTRA...]: sets VENV
+make_environment() {
+    local device=$1 extras print
+    [[ $device == cpu || $device == cuda ]] || die "--device $device: cpu or cuda"
+    extras=$(IFS=,; printf '%s' "$*")
+    VENV=${VOICECHAT_VENV:-$ROOT/.venv}
+    [[ $device == cpu || -n ${VOICECHAT_VENV:-} ]] || VENV=$ROOT/.venv-cuda
+    print=$(fingerprint "$device" "$extras")
+    if is_made "$print"; then return; fi
+
+    mkdir -p -- "$(dirname -- "$VENV")"
+    if command -v flock >/dev/null; then
+        exec 9>"$VENV.lock"
+        flock -n 9 || { say "another script is installing into $VENV; waiting for it"; flock 9; }
+    fi
+    if ! is_made "$print"; then
+        if [[ -e $VENV/.installing ]] || { [[ -e $VENV ]] && ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; }; then
+            say "an earlier installation into $VENV was interrupted: starting it again"
+            rm -rf -- "$VENV"
+        fi
+        [[ -x $VENV/bin/python ]] || new_venv
+        : >"$VENV/.installing"
+        rm -rf -- "$VENV/.voicechat"
+        install "$device" "$extras"
+        mkdir -p -- "$VENV/.voicechat"
+        # what is installed with more extras also serves where fewer are asked for
+        : >"$VENV/.voicechat/$print"
+        : >"$VENV/.voicechat/$(fingerprint "$device" "$device")"
+        rm -f -- "$VENV/.installing"
+    fi
+    if command -v flock >/dev/null; then exec 9>&-; fi
+}
+
+is_made() { [[ -e $VENV/.voicechat/$1 && ! -e $VENV/.installing && -x $VENV/bin/python ]]; }
+
+new_venv() {
+    local python
+    python=$(find_python)
+    say "making $VENV with $("$python" --version)"
+    mkdir -p -- "$VENV"
+    : >"$VENV/.installing"
+    "$python" -m venv "$VENV"
+}
+
+pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input "$@"; }
+
+install() {
+    local device=$1 extras=$2 torch
+    say "installing voicechat[$extras] into $VENV: some minutes the first time, nothing afterwards"
+    pip_install --quiet --upgrade 'pip>=25'
+    if [[ $device == cpu ]]; then
+        torch=$("$VENV/bin/python" -c '
+import sys, tomllib
+extras = tomllib.load(open(sys.argv[1], "rb"))["project"]["optional-dependencies"]
+print(next(entry for entry in extras["cpu"] if entry.startswith("torch==")))' "$ROOT/pyproject.toml")
+        install_cpu_torch "$torch"
+    fi
+    pip_install --editable "$ROOT[$extras]"
+    if [[ $device == cpu ]]; then
+        # vLLM asks for these, uses them for nothing that we do, and their builds on PyPI do not fit torch's CPU build
+        "$VENV/bin/python" -m pip uninstall --quiet --yes "${STRAYS[@]}"
+    fi
+    "$VENV/bin/python" -c 'import torch, voicechat' || die "the new environment does not work; remove $VENV and try again"
+}
+
+# install_cpu_torch torch==X: only ever the build marked "+cpu", which PyPI itself does not have. So it is either
+# offered by the package sources that pip is configured with, or taken from PyTorch's own index: never a CUDA build.
+install_cpu_torch() {
+    local requirement=$1
+    if [[ $(uname -s) == Darwin ]]; then pip_install "$requirement"; return; fi
+    requirement=$requirement+cpu
+    if pip_install --quiet --only-binary=:all: "$requirement" 2>/dev/null; then
+        say "$requirement: from pip's own sources"
+        return
+    fi
+    say "$requirement: from $CPU_INDEX"
+    pip_install --only-binary=:all: --extra-index-url "$CPU_INDEX" "$requirement" ||
+        die "$requirement is neither in pip's own sources nor could it be taken from $CPU_INDEX (no network?)"
+}
