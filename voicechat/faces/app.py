@@ -37,6 +37,8 @@ class FaceSettings:
     """How long a spoken reply can be referred to by its id."""
     audio_replies: int = MAX_REPLIES
     """How many spoken replies can be referred to."""
+    write_timeout_s: float = 60.0
+    """How long the reader of a stream may stand still before it is dropped."""
     media_threads: int = 2
     """Threads that decode and encode sound."""
 
@@ -84,7 +86,7 @@ def create_app(
 
     health.setup(app, cascade, stage_states)
     models.setup(app, cascade)
-    limits = ChatLimits(settings.max_audio_bytes, settings.max_audio_seconds)
+    limits = ChatLimits(settings.max_audio_bytes, settings.max_audio_seconds, settings.write_timeout_s)
     ChatFace(cascade, AudioStore(settings.audio_ttl_s, settings.audio_replies), app[WORKERS], limits).setup(app)
     for extend in extensions:
         extend(app, cascade, settings)

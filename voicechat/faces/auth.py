@@ -28,7 +28,7 @@ def auth_middleware(api_keys: Sequence[str]) -> Middleware:
     keys = [key.encode() for key in api_keys]
 
     def known(token: str) -> bool:
-        return any(hmac.compare_digest(token.encode(), key) for key in keys)
+        return any(hmac.compare_digest(token.encode(errors="surrogateescape"), key) for key in keys)
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:

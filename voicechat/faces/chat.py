@@ -49,7 +49,7 @@ class ChatLimits:
 
     max_audio_bytes: int
     max_audio_seconds: float
-    write_timeout_s: float = 60.0
+    write_timeout_s: float
     disconnect_poll_s: float = 0.1
 
 
