@@ -16,7 +16,7 @@ def test_silent_until_something_is_played():
     assert frame.pcm.shape == (FRAME_SAMPLES,)
     assert frame.pcm.dtype == np.int16
     assert not frame.pcm.any()
-    assert not (frame.started or frame.drained or frame.underrun)
+    assert (frame.started, frame.drained, frame.underrun) == (False, False, False)
 
 
 @settings(max_examples=100, deadline=None)

@@ -145,7 +145,7 @@ def test_settings_may_change_in_a_turn():
     "wrong", [{"silence_ms": 0}, {"prefix_ms": -1}, {"max_turn_ms": 10}, {"onset_ms": 200, "onset_window_ms": 100}]
 )
 def test_wrong_settings_are_refused(wrong):
-    with pytest.raises(ValueError, match="ms|onset"):
+    with pytest.raises(ValueError, match=r"ms|onset"):
         TurnSettings(**wrong)
 
 

@@ -15,6 +15,11 @@ MAX_INSTRUCTIONS = 16_000
 
 MAX_OUTPUT_TOKENS = 4096
 
+MAX_ID = 64
+
+MAX_TEXT = 4_000
+"""Characters of a part of a message that the client writes."""
+
 _SEMANTIC_SILENCE_MS = {"low": 900, "medium": 500, "auto": 500, "high": 300}
 _IGNORED = {"type", "object", "id", "expires_at", "tracing", "include", "truncation", "tool_choice", "model"}
 _IGNORED_INPUT = {"format", "transcription", "noise_reduction"}
@@ -132,6 +137,28 @@ class SessionConfig:
                 "the voice can't be changed after the first reply", code="cannot_update_voice", param=param
             )
         return dataclasses.replace(self, voice=voice)
+
+
+def user_message(item: object) -> tuple[str | None, list[str]]:
+    """Identifier, if one is given, and texts of a message that the client adds. Raises :class:`RequestError`."""
+    if not isinstance(item, Mapping) or item.get("type") != "message" or item.get("role") != "user":
+        raise RequestError("only messages of the user can be added", code="unsupported_value", param="item")
+    content = item.get("content")
+    if not isinstance(content, list) or not content:
+        raise RequestError("content must be a list of parts", param="item.content")
+    texts = []
+    for index, part in enumerate(content):
+        param = f"item.content[{index}]"
+        if not isinstance(part, Mapping) or part.get("type") != "input_text":
+            raise RequestError("only input_text can be added", code="unsupported_value", param=f"{param}.type")
+        text = part.get("text")
+        if not isinstance(text, str) or not text.strip() or len(text) > MAX_TEXT:
+            raise RequestError(f"text must have 1 to {MAX_TEXT} characters", param=f"{param}.text")
+        texts.append(text)
+    item_id = item.get("id")
+    if item_id is not None and (not isinstance(item_id, str) or not 0 < len(item_id) <= MAX_ID):
+        raise RequestError(f"id must have 1 to {MAX_ID} characters", param="item.id")
+    return item_id, texts
 
 
 def _detection(current: TurnDetection, value: object, param: str) -> TurnDetection:

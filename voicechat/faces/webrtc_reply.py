@@ -54,11 +54,11 @@ class Reply:
     """
 
     generation: int
+    response: Response
     times: TurnTimes
     voice: str
     id: str = field(default_factory=lambda: events.new_id("resp"))
     item_id: str = field(default_factory=lambda: events.new_id("item"))
-    response: Response | None = None
     text: str = ""
     generating: bool = True
     sounding: bool = False

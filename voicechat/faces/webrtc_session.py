@@ -31,7 +31,7 @@ from voicechat.cascade.api import (
     TextDelta,
 )
 from voicechat.faces import webrtc_events as events
-from voicechat.faces.webrtc_config import RequestError, SessionConfig
+from voicechat.faces.webrtc_config import RequestError, SessionConfig, user_message
 from voicechat.faces.webrtc_history import CHARS_PER_TOKEN, History
 from voicechat.faces.webrtc_reply import Reply, Status, TurnTimes
 from voicechat.media.playout import Playout, PlayoutFrame
@@ -50,9 +50,6 @@ from voicechat.media.vad import FrameVad
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-MAX_TEXT = 4_000
-"""Characters of a message that the client writes."""
 
 MAX_QUEUED_SAMPLES = 60 * PCM_RATE
 """Sound made ahead of what is played, at most; the cascade waits beyond it."""
@@ -256,25 +253,24 @@ class VoiceSession:
     def _respond(self, times: TurnTimes) -> None:
         self._owed = None
         self._generation += 1
-        reply = Reply(self._generation, times, self._config.voice)
-        self._reply = reply
-        self._playout.begin()
-        previous = self.history.last_id
         request = ResponseRequest(
             messages=self.history.messages(self._config.instructions),
             voice=self._config.voice,
             latency_first=self._config.latency_first,
             sampling=Sampling(max_tokens=self._config.max_output_tokens),
         )
+        reply = Reply(self._generation, self._cascade.respond(request), times, self._config.voice)
+        self._reply = reply
+        self._playout.begin()
+        previous = self.history.last_id
         self.history.add(reply.item_id, "assistant", None)
         for event in reply.opening(previous):
             self._emit(event)
-        self._start(self._run_reply(reply, request, previous))
+        self._start(self._run_reply(reply, previous))
 
-    async def _run_reply(self, reply: Reply, request: ResponseRequest, previous: str | None) -> None:
+    async def _run_reply(self, reply: Reply, previous: str | None) -> None:
         """Bring one response from the cascade to the client. A reply that was stopped is drained in silence."""
         try:
-            reply.response = self._cascade.respond(request)
             async for event in reply.response:
                 if not reply.generating:
                     continue
@@ -300,8 +296,7 @@ class VoiceSession:
                     reply, {"type": "server_error", "code": None, "message": "the reply broke off"}, previous
                 )
         finally:
-            if reply.response is not None:
-                reply.response.cancel()
+            reply.response.cancel()
 
     def _finish_reply(self, reply: Reply, finished: Finished, previous: str | None) -> None:
         log.info(
@@ -338,8 +333,7 @@ class VoiceSession:
         if reply.sounding:
             self._emit(reply.buffer_event("cleared"))
         if reply.generating:
-            if reply.response is not None:
-                reply.response.cancel()
+            reply.response.cancel()
             for event in reply.closing("cancelled", None, reason=reason):
                 self._emit(event)
         if heard != reply.text:
@@ -371,8 +365,7 @@ class VoiceSession:
                 if self._reply is None or not self._reply.generating:
                     raise RequestError("no response is being made", code="response_cancel_not_active")
                 reply = self._reply
-                if reply.response is not None:
-                    reply.response.cancel()
+                reply.response.cancel()
                 self._close_reply(reply, "cancelled", None, reason="client_cancelled")
             case "output_audio_buffer.clear":
                 self._interrupt("client_cancelled")
@@ -388,32 +381,21 @@ class VoiceSession:
                     raise RequestError(
                         "a response is being made already", code="conversation_already_has_active_response"
                     )
+                if not self.history.messages(self._config.instructions):
+                    raise RequestError("there is nothing to reply to", code="conversation_empty")
                 self._interrupt("client_cancelled")
                 self._respond(TurnTimes(self._clock()))
             case kind:
                 raise RequestError(f"no such event, or not supported: {kind}", code="unknown_event", param="type")
 
     def _add_message(self, item: object) -> None:
-        if not isinstance(item, dict) or item.get("type") != "message" or item.get("role") != "user":
-            raise RequestError("only messages of the user can be added", code="unsupported_value", param="item")
-        content = item.get("content")
-        if not isinstance(content, list) or not content:
-            raise RequestError("content must be a list of parts", param="item.content")
-        texts = []
-        for index, part in enumerate(content):
-            param = f"item.content[{index}]"
-            if not isinstance(part, dict) or part.get("type") != "input_text":
-                raise RequestError("only input_text can be added", code="unsupported_value", param=f"{param}.type")
-            if not isinstance(part.get("text"), str) or not 0 < len(part["text"].strip()) <= MAX_TEXT:
-                raise RequestError(f"text must have 1 to {MAX_TEXT} characters", param=f"{param}.text")
-            texts.append(part["text"])
-        item_id = item.get("id") or events.new_id("item")
-        if not isinstance(item_id, str) or len(item_id) > 64:
-            raise RequestError("id must be a short string", param="item.id")
+        item_id, texts = user_message(item)
+        item_id = item_id or events.new_id("item")
         previous = self.history.last_id
         self.history.add(item_id, "user", " ".join(texts))
         parts = [{"type": "input_text", "text": text} for text in texts]
-        for event in events.item_events(events.message_item(item_id, "user", "completed", parts), previous, done=True):
+        message = events.message_item(item_id, "user", "completed", parts)
+        for event in events.item_events(message, previous, done=True):
             self._emit(event)
 
     # -- small things -------------------------------------------------------------------------------------------------

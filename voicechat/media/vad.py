@@ -36,7 +36,7 @@ _BLOCKS = 6
 
 
 class RoomLevel:
-    """The level of the room: the least that 100 ms had in the last 3 s. Speech dips that low, steady noise never does."""
+    """The room: the least that 100 ms had in the last 3 s. Speech dips that low, steady noise never does."""
 
     def __init__(self) -> None:
         self._energies: deque[float] = deque(maxlen=_SMOOTHED_FRAMES)

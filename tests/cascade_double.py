@@ -1,0 +1,127 @@
+"""A cascade for tests of the faces: no model, the same answer to the same question, real timing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from voicechat.cascade.api import (
+    PCM_RATE,
+    AudioDelta,
+    CascadeError,
+    EarsPcm,
+    Event,
+    Finished,
+    FinishReason,
+    ModelInfo,
+    ResponseRequest,
+    StageTimes,
+    TextDelta,
+    TextPart,
+    Usage,
+)
+
+TONE_HZ = 440
+TONE_LEVEL = 8000
+"""Peak of the tone that every reply is, int16."""
+
+
+def tone(seconds: float, start: int = 0) -> np.ndarray:
+    """A tone as int16 at 24 kHz, continuing at sample ``start``."""
+    t = (start + np.arange(int(seconds * PCM_RATE))) / PCM_RATE
+    return np.round(TONE_LEVEL * np.sin(2 * np.pi * TONE_HZ * t)).astype(np.int16)
+
+
+@dataclass
+class DoubleCascade:
+    """Hears ``transcripts`` one after the other (the last one for ever), answers "You said: …" with a tone.
+
+    A word lasts 0.3 s and takes ``word_delay`` seconds to make. ``fail_transcribe`` and ``fail_respond`` are raised
+    instead of an answer; ``fail_after`` words if that is set.
+    """
+
+    transcripts: list[str] = field(default_factory=lambda: ["hello there"])
+    answer: str | None = None
+    word_delay: float = 0.02
+    first_delay: float = 0.05
+    ears_delay: float = 0.05
+    word_seconds: float = 0.3
+    ready: bool = True
+    fail_transcribe: CascadeError | None = None
+    fail_respond: CascadeError | None = None
+    fail_after: int = 0
+    heard: list[EarsPcm] = field(default_factory=list)
+    requests: list[ResponseRequest] = field(default_factory=list)
+    responses: list[DoubleResponse] = field(default_factory=list)
+    transcribe_cancelled: int = 0
+
+    @property
+    def model(self) -> ModelInfo:
+        return ModelInfo("double", ("anna", "ben"), "anna", sees=False, context_tokens=2048, created=0)
+
+    def respond(self, request: ResponseRequest) -> DoubleResponse:
+        self.requests.append(request)
+        response = DoubleResponse(self, request, f"double-{len(self.requests)}")
+        self.responses.append(response)
+        return response
+
+    async def transcribe(self, pcm: EarsPcm) -> str:
+        self.heard.append(pcm)
+        number = len(self.heard) - 1 - self.transcribe_cancelled
+        try:
+            await asyncio.sleep(self.ears_delay)
+        except asyncio.CancelledError:
+            self.transcribe_cancelled += 1
+            raise
+        if self.fail_transcribe is not None:
+            raise self.fail_transcribe
+        return self.transcripts[min(number, len(self.transcripts) - 1)]
+
+
+class DoubleResponse:
+    """One response of :class:`DoubleCascade`."""
+
+    def __init__(self, cascade: DoubleCascade, request: ResponseRequest, response_id: str) -> None:
+        self.id = response_id
+        self.cancelled = asyncio.Event()
+        self.ended = False
+        self._cascade = cascade
+        part = request.messages[-1].parts[-1]
+        said = part.text if isinstance(part, TextPart) else "something"
+        self._text = cascade.answer or f"You said: {said}."
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        cascade = self._cascade
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        first = None
+        words = self._text.split()
+        await self._wait(cascade.first_delay)
+        position = 0
+        for index, word in enumerate(words):
+            if cascade.fail_respond is not None and index >= cascade.fail_after:
+                raise cascade.fail_respond
+            if self.cancelled.is_set():
+                break
+            yield TextDelta(word if index == 0 else f" {word}")
+            pcm = tone(cascade.word_seconds, position)
+            position += len(pcm)
+            await self._wait(cascade.word_delay)
+            first = first or loop.time() - begun
+            if not self.cancelled.is_set():
+                yield AudioDelta(pcm)
+        self.ended = True
+        reason = FinishReason.CANCELLED if self.cancelled.is_set() else FinishReason.STOP
+        usage = Usage(prompt_tokens=10, completion_tokens=len(words), speech_tokens=position // 960)
+        yield Finished(reason, usage, StageTimes(first_audio=first, done=loop.time() - begun))
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.cancelled.wait(), seconds)
+
+    def cancel(self) -> None:
+        self.cancelled.set()

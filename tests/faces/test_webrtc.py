@@ -1,0 +1,325 @@
+"""Calls over a real connection: aiortc as the client, loopback only, a cascade without models."""
+
+import asyncio
+import contextlib
+import gc
+import json
+
+import aiohttp
+import numpy as np
+import pytest
+from aiohttp import web
+from openai.types.realtime import RealtimeServerEvent
+from pydantic import TypeAdapter
+
+from tests.cascade_double import TONE_HZ, TONE_LEVEL, DoubleCascade
+from tests.rtc_client import Client
+from tests.speech import rms, silence, voice
+from voicechat.faces import webrtc
+from voicechat.faces.errors import error_middleware
+from voicechat.media.ice import IceSettings
+from voicechat.media.rtc import PeerSettings
+
+SERVER_EVENT = TypeAdapter(RealtimeServerEvent)
+LOOPBACK = IceSettings(interfaces=("none",), loopback=True)
+
+
+class Server:
+    """The face alone, on a free port."""
+
+    def __init__(self, cascade: DoubleCascade, **settings) -> None:
+        self.cascade = cascade
+        self.settings = webrtc.RtcSettings(**{"peer": PeerSettings(ice=LOOPBACK), **settings})
+        self.clients: list[Client] = []
+
+    async def __aenter__(self) -> "Server":
+        app = web.Application(middlewares=[error_middleware])
+        self.table = webrtc.setup(app, self.cascade, self.settings)
+        self.runner = web.AppRunner(app)
+        await self.runner.setup()
+        site = web.TCPSite(self.runner, "127.0.0.1", 0)
+        await site.start()
+        self.base = f"http://127.0.0.1:{self.runner.addresses[0][1]}"
+        self.http = aiohttp.ClientSession()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for client in self.clients:
+            await client.close()
+            for event in client.events:
+                SERVER_EVENT.validate_python(event)
+        await self.runner.cleanup()
+        await self.http.close()
+        assert len(self.table) == 0
+        assert all(response.cancelled.is_set() or response.ended for response in self.cascade.responses)
+
+    def client(self) -> Client:
+        self.clients.append(Client(self.http, self.base))
+        return self.clients[-1]
+
+    async def post(self, data: object, content_type: str = "application/sdp") -> tuple[int, dict, dict]:
+        async with self.http.post(
+            f"{self.base}/v1/realtime/calls", data=data, headers={"Content-Type": content_type}
+        ) as response:
+            return response.status, (await response.json())["error"], dict(response.headers)
+
+    async def until_empty(self) -> None:
+        """Until the last call has been forgotten; 10 s at most."""
+        for _ in range(500):
+            if not len(self.table):
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError("a call is still there")
+
+
+@pytest.fixture
+async def serve():
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(cascade: DoubleCascade | None = None, **settings) -> Server:
+            return await stack.enter_async_context(Server(cascade or DoubleCascade(), **settings))
+
+        yield start
+
+
+def say(seconds: float = 0.8) -> np.ndarray:
+    return np.concatenate([silence(0.4, 48_000), voice(seconds, 48_000)])
+
+
+async def test_a_spoken_question_is_answered_aloud(serve):
+    server = await serve()
+    client = await server.client().connect()
+    created = await client.wait_for("session.created")
+    assert created["session"]["model"] == "double"
+    client.microphone.say(say())
+    await client.wait_for("output_audio_buffer.stopped")
+    await asyncio.sleep(0.4)
+    texts = [event["delta"] for event in client.all("response.output_audio_transcript.delta")]
+    assert "".join(texts) == "You said: hello there."
+    (question,) = server.cascade.heard
+    sent = 0.12 / 2**0.5  # aiortc, sending, makes two channels of one at 3 dB less
+    assert rms(question) == pytest.approx(sent * (0.8 / (len(question) / 16_000)) ** 0.5, rel=0.1)
+    assert 0.8 + 0.3 < len(question) / 16_000 < 0.8 + 0.3 + 0.35
+
+    heard = np.concatenate([samples for _, samples in client.heard])
+    loud = np.flatnonzero(np.abs(heard) > 0.05)
+    answer = heard[loud[0] : loud[-1] + 1]
+    assert len(answer) / 48_000 == pytest.approx(4 * 0.3, abs=0.1), "no half speed, nothing lost"
+    assert rms(answer) == pytest.approx(TONE_LEVEL / 32768 / 2**0.5, rel=0.1)
+    middle = answer[4800 : 4800 + 24_000]
+    spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))
+    assert np.argmax(spectrum) * 48_000 / len(middle) == pytest.approx(TONE_HZ, abs=4)
+    quiet = np.concatenate([heard[: loud[0] - 2400], heard[loud[-1] + 2400 :]])
+    assert rms(quiet) < 0.001
+
+
+async def test_answer_sdp(serve):
+    server = await serve()
+    client = await server.client().connect()
+    assert "useinbandfec=1" in client.answer
+    assert "PCMU" not in client.answer
+    assert "127.0.0.1" in client.answer
+
+
+async def test_offer_without_candidates_connects(serve):
+    server = await serve()
+    client = await server.client().connect(keep_candidates=False)
+    await client.wait_for("session.created")
+
+
+async def test_multipart_with_session(serve):
+    server = await serve()
+    session = {
+        "type": "realtime",
+        "model": "gpt-realtime",
+        "instructions": "Rhyme.",
+        "latency_first": False,
+        "audio": {"output": {"voice": "ben"}},
+    }
+    client = await server.client().connect(session)
+    created = await client.wait_for("session.created")
+    assert created["session"]["instructions"] == "Rhyme."
+    assert created["session"]["audio"]["output"]["voice"] == "ben"
+    client.ask("hello")
+    await client.wait_for("response.done")
+    (request,) = server.cascade.requests
+    assert (request.voice, request.latency_first) == ("ben", False)
+
+
+async def test_client_events_and_errors(serve):
+    server = await serve()
+    client = await server.client().connect()
+    client.channel.send(b'{"type": "response.create"}')
+    assert (await client.wait_for("error"))["error"]["code"] == "conversation_empty"
+    client.tell("session.update", session={"type": "realtime", "instructions": "New."})
+    assert (await client.wait_for("session.updated"))["session"]["instructions"] == "New."
+    client.tell("no.such.event", event_id="mine")
+    assert (await client.wait_for("error", 2))["error"]["event_id"] == "mine"
+    client.channel.send("no json")
+    assert (await client.wait_for("error", 3))["error"]["code"] == "invalid_json"
+
+
+async def test_barge_in(serve):
+    server = await serve(DoubleCascade(answer="word " * 40))
+    client = await server.client().connect()
+    client.microphone.say(say())
+    await client.wait_for("output_audio_buffer.started")
+    await asyncio.sleep(0.5)
+    client.microphone.say(voice(0.8, 48_000))
+    await client.wait_for("output_audio_buffer.cleared")
+    client.heard.clear()
+    await asyncio.sleep(0.6)
+    late = np.concatenate([samples for _, samples in client.heard])[-9600:]
+    assert rms(late) < 0.001
+    assert server.cascade.responses[0].cancelled.is_set()
+
+
+async def test_hang_up(serve):
+    server = await serve()
+    client = await server.client().connect()
+    for status in (200, 404):
+        async with server.http.post(f"{server.base}{client.location}/hangup") as response:
+            assert response.status == status
+    await asyncio.wait_for(client.closed.wait(), 10)
+    await server.until_empty()
+
+
+async def test_closed_channel_ends_the_call(serve):
+    server = await serve(DoubleCascade(answer="word " * 40))
+    client = await server.client().connect()
+    client.ask("hello")
+    await client.wait_for("output_audio_buffer.started")
+    client.channel.close()
+    await server.until_empty()
+    assert server.cascade.responses[0].cancelled.is_set()
+
+
+async def test_closed_connection_ends_the_call(serve):
+    server = await serve()
+    client = await server.client().connect()
+    await client.connection.close()
+    await server.until_empty()
+
+
+async def test_vanished_microphone_ends_the_call(serve):
+    server = await serve(peer=PeerSettings(ice=LOOPBACK, rtp_silence=0.5))
+    client = await server.client().connect()
+    await asyncio.sleep(1.0)
+    assert len(server.table) == 1
+    client.microphone.working.clear()
+    await server.until_empty()
+
+
+async def test_client_that_never_comes_is_forgotten(serve):
+    server = await serve(peer=PeerSettings(ice=LOOPBACK, connect=0.5), max_sessions=1)
+    response = await server.client().post()
+    assert response.status == 201
+    await server.until_empty()
+
+
+async def test_full_server_refuses_clearly_and_recovers(serve):
+    server = await serve(max_sessions=1)
+    first = await server.client().connect()
+    refused = await server.client().post()
+    assert refused.status == 503
+    assert (await refused.json())["error"]["code"] == "overloaded"
+    assert int(refused.headers["Retry-After"]) > 0
+    await first.close()
+    await server.until_empty()
+    await server.client().connect()
+
+
+async def test_not_ready(serve):
+    server = await serve(DoubleCascade(ready=False))
+    refused = await server.client().post()
+    assert refused.status == 503
+    assert (await refused.json())["error"]["code"] == "not_ready"
+
+
+async def test_session_expires_with_a_warning(serve):
+    server = await serve(max_seconds=1.0, warn_seconds=0.5)
+    client = await server.client().connect()
+    assert (await client.wait_for("error"))["error"]["code"] == "session_expired"
+    await asyncio.wait_for(client.closed.wait(), 10)
+    await server.until_empty()
+
+
+OFFER_HEAD = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n"
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        b"",
+        b"hello",
+        b"\xff\xfe",
+        OFFER_HEAD.encode(),
+        (OFFER_HEAD + "m=audio 9 UDP/TLS/RTP/SAVPF 111\r\nc=IN IP4 0.0.0.0\r\n").encode(),
+        (OFFER_HEAD + "m=audio x UDP/TLS/RTP/SAVPF 111\r\n").encode(),
+    ],
+)
+async def test_bad_offer(serve, offer):
+    server = await serve()
+    status, error, _ = await server.post(offer)
+    assert (status, error["code"], error["param"]) == (400, "invalid_offer", "sdp")
+    assert len(server.table) == 0
+
+
+async def test_offers_that_cannot_be_served(serve):
+    server = await serve()
+    client = server.client()
+    await client.connection.setLocalDescription(await client.connection.createOffer())
+    sdp = client.connection.localDescription.sdp
+    for wrong in (
+        sdp.replace("opus/48000/2", "speex/48000/2"),
+        "\r\n".join(line for line in sdp.splitlines() if "fingerprint" not in line),
+        "\r\n".join(line for line in sdp.splitlines() if "ice-ufrag" not in line),
+        sdp.replace("m=audio", "m=video"),
+    ):
+        status, error, _ = await server.post(wrong.encode())
+        assert (status, error["code"]) == (400, "invalid_offer"), wrong
+    assert len(server.table) == 0
+
+
+async def test_bad_bodies(serve):
+    server = await serve()
+    assert (await server.post(b"{}", "application/json"))[0] == 415
+    assert (await server.post(b"x" * 100_000))[0] == 413
+    assert (await server.post(b"nonsense", "multipart/form-data"))[0] == 400
+    assert (await server.post(b"nonsense", "multipart/form-data; boundary=b"))[0] == 400
+    for fields, param in (
+        ({"session": "{}"}, "sdp"),
+        ({"sdp": "v=0", "session": "{"}, "session"),
+        ({"sdp": "v=0", "session": "[]"}, "session"),
+        ({"sdp": "v=0", "session": json.dumps({"voice": "nobody"})}, "session.voice"),
+    ):
+        form = aiohttp.FormData(fields, default_to_multipart=True)
+        async with server.http.post(f"{server.base}/v1/realtime/calls", data=form) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["param"] == param
+    assert len(server.table) == 0
+
+
+async def test_shutdown_ends_calls(serve):
+    server = await serve(DoubleCascade(answer="word " * 40))
+    client = await server.client().connect()
+    client.ask("hello")
+    await client.wait_for("output_audio_buffer.started")
+    await asyncio.wait_for(server.runner.cleanup(), 10)
+    await asyncio.wait_for(client.closed.wait(), 10)
+
+
+async def test_nothing_is_left_behind(serve):
+    server = await serve(DoubleCascade(answer="word " * 40))
+    before = None
+    for _ in range(3):
+        client = await server.client().connect()
+        client.ask("hello")
+        await client.wait_for("output_audio_buffer.started")
+        await client.close()
+        await server.until_empty()
+        await asyncio.sleep(0.3)
+        gc.collect()
+        tasks = len(asyncio.all_tasks())
+        before = before or tasks
+        assert tasks <= before
