@@ -1,0 +1,88 @@
+"""The command line: dispatch, exit codes and errors. No model is loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import yaml
+
+from voicechat import cli
+
+
+def test_help_names_every_command_and_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom voicechat import cli\n"
+        "try:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print([m for m in ('torch', 'vllm', 'numpy', 'pydantic', 'aiohttp', 'transformers') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for command in ("serve", "ask", "bench", "train", "assemble", "config", "doctor"):
+        assert f"\n    {command} " in result.stdout
+    assert result.stdout.rstrip().endswith("[]")
+
+
+def test_no_command_and_unknown_commands_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["sing"]):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(words)
+        assert caught.value.code == cli.USAGE_ERROR
+    assert "sing" in capsys.readouterr().err
+
+
+def test_config_prints_the_settings_and_hides_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["config", "--model", "embedded-tiny", "--device", "cuda", "--set", "server.api_keys=secret"]
+    assert cli.main([*words, "--set", "server.port=1234"]) == 0
+    out = capsys.readouterr().out
+    tree = yaml.safe_load(out)
+    assert (tree["model"]["name"], tree["device"], tree["server"]["port"]) == ("embedded-tiny", "cuda", 1234)
+    assert "secret" not in out
+
+
+def test_a_wrong_setting_ends_with_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["serve", "--port", "70000"])
+    assert caught.value.code == cli.USAGE_ERROR
+    assert capsys.readouterr().err.startswith("voicechat: server.port: ")
+
+
+def test_a_failed_assembly_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["assemble", "--set", f"data_dir={tmp_path}", "--set", f"model.weights={tmp_path}"]) == 1
+    error = capsys.readouterr().err
+    assert "talker.safetensors" in error
+    assert "voicechat train" in error
+
+
+def test_commands_with_their_own_parser_get_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[list[str]] = []
+
+    def ask(arguments: list[str]) -> int:
+        got.append(arguments)
+        return 3
+
+    module = types.ModuleType("voicechat.ask")
+    module.main = ask  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "voicechat.ask", module)
+    assert cli.main(["ask", "a.wav", "--json", "--help"]) == 3
+    assert got == [["a.wav", "--json", "--help"]]
+
+
+def test_an_interrupt_is_not_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    module = types.ModuleType("voicechat.ask")
+    module.main = interrupted  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "voicechat.ask", module)
+    assert cli.main(["ask"]) == cli.INTERRUPTED
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_the_doctor_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["doctor", "--json", "--set", f"data_dir={tmp_path}", "--set", "server.port=0"])
+    findings = json.loads(capsys.readouterr().out)
+    assert {"python", "packages", "vllm", "models", "port"} <= {finding["check"] for finding in findings}
