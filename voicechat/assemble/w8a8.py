@@ -93,8 +93,8 @@ def quantize_folder(folder: Path) -> None:
             jobs.append(int8_job(name, shape, iter((values,))))
         else:
             jobs.append(Job((TensorSpec(name, "BF16", shape),), partial(_once, raw)))
-    with new_file(source) as partial:
-        write_safetensors(partial, jobs, lambda _bytes: None)
+    with new_file(source) as unfinished:
+        write_safetensors(unfinished, jobs, lambda _bytes: None)
     config["quantization_config"] = QUANTIZATION_CONFIG
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
