@@ -17,7 +17,6 @@ from voicechat.cascade.api import (
     PCM_RATE,
     AudioDelta,
     AudioPart,
-    CascadeError,
     EarsPcm,
     Event,
     Finished,
@@ -127,7 +126,7 @@ class FakeCascade:
     ready: bool = True
     reply: str = ""
     hertz: float = 400.0
-    error: CascadeError | None = None
+    error: Exception | None = None
     fails_after: int = 0
     pause_s: float = 0.0
     gate: asyncio.Event = field(default_factory=asyncio.Event)

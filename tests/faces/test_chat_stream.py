@@ -140,6 +140,16 @@ async def test_a_failure_in_the_middle_is_one_event_and_the_end(client: AsyncOpe
     assert sum("error" in json.loads(event[6:]) for event in events) == 1
 
 
+async def test_a_bug_in_the_middle_is_one_clean_event(cascade, url: str, http: ClientSession, caplog) -> None:
+    cascade.error, cascade.fails_after = ZeroDivisionError("secret"), 2
+    async with http.post(f"{url}/v1/chat/completions", json=BODY) as reply:
+        assert reply.status == 200
+        text = await reply.text()
+    assert json.loads(text.strip().split("\n\n")[-1][6:])["error"]["type"] == "server_error"
+    assert "secret" not in text
+    assert "ZeroDivisionError" in caplog.text
+
+
 async def test_a_refusal_by_the_cascade_names_the_field(client: AsyncOpenAI, cascade) -> None:
     for param, shown in [("voice", "audio.voice"), ("messages", "messages"), ("sampling.seed", "seed"), (None, None)]:
         cascade.error = InvalidRequest("No.", param=param, code="no")

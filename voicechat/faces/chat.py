@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -33,8 +34,10 @@ from voicechat.faces.audio_store import AudioStore
 from voicechat.faces.chat_messages import decode_messages, has_audio
 from voicechat.faces.chat_reply import DONE, ReplyShape, details_object, sse
 from voicechat.faces.chat_request import ChatRequest, parse_chat
-from voicechat.faces.errors import SERVER, ApiError, from_cascade, json_response
+from voicechat.faces.errors import SERVER, ApiError, from_cascade, internal_error, json_response
 from voicechat.media.encode import encode
+
+log = logging.getLogger(__name__)
 
 PATH = "/v1/chat/completions"
 SMALL_BODY = 1 << 16
@@ -203,6 +206,10 @@ class ChatFace:
             yield sse(from_cascade(error).body())
         except ApiError as error:
             yield sse(error.body())
+        except Exception:
+            # As error_middleware() does, but it is too late for a reply with a status of its own.
+            log.exception("A stream failed")
+            yield sse(internal_error().body())
 
 
 async def collect(response: Response) -> Collected:

@@ -57,6 +57,11 @@ def json_response(body: object, *, status: int = 200, headers: Mapping[str, str]
     return web.Response(body=data, status=status, headers=headers, content_type="application/json", charset="utf-8")
 
 
+def internal_error() -> ApiError:
+    """What a caller learns of a bug: nothing but that it is not the caller's."""
+    return ApiError(500, "The server had an error while processing your request.", kind=SERVER)
+
+
 def from_cascade(error: CascadeError) -> ApiError:
     """How a failed response is told to the caller."""
     message = str(error)
@@ -108,4 +113,4 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
     except Exception:
         # The outermost frame of a request: whatever a bug raises must become this caller's error and nobody else's.
         log.exception("%s %s failed", request.method, request.path)
-        return ApiError(500, "The server had an error while processing your request.", kind=SERVER).response()
+        return internal_error().response()
