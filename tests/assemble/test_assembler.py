@@ -1,0 +1,159 @@
+"""``assemble``: everything once, nothing twice, and on from any interruption. With made-up models."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up import artifact, write_gguf
+from safetensors.torch import load_file
+
+from voicechat.assemble import AssembledPaths, AssembleError, assemble, assembler
+from voicechat.assemble.assembler import missing_parts
+from voicechat.assemble.catalogue import EARS, THINKERS, Artifact, ThinkerSource
+from voicechat.assemble.progress import Reporter
+from voicechat.assemble.store import STAMP
+from voicechat.config import Settings, load_settings
+from voicechat.models.embedded.weights import random_weights
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("weights")
+    random_weights(folder, seed=1)
+    return folder
+
+
+@pytest.fixture
+def settings(tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings whose every source file lies in the folder ``local``."""
+    local = tmp_path / "local"
+    local.mkdir()
+    write_gguf(local / "m.gguf", "qwen2", output=True)
+    ears = {"model.bin": b"ears", "config.json": b"{}"}
+    for name, content in ears.items():
+        (local / name).write_bytes(content)
+    source = ThinkerSource("made-up", artifact("m.gguf", (local / "m.gguf").read_bytes()), "Apache-2.0", tied=True)
+    monkeypatch.setattr(assembler, "THINKERS", {"made-up": source})
+    monkeypatch.setattr(assembler, "EARS", tuple(artifact(name, content) for name, content in ears.items()))
+    overrides = [
+        f"data_dir={tmp_path / 'data'}",
+        f"assemble.local={local}",
+        "assemble.hub=false",
+        "assemble.pypi=false",
+    ]
+    overrides += ["model.thinker.source=made-up", f"model.weights={weights}"]
+    return load_settings("embedded", overrides=overrides, environ={})
+
+
+def changed(settings: Settings, **model: Any) -> Settings:
+    """Settings with other values in ``model``."""
+    tree = settings.model_dump()
+    for section, values in model.items():
+        tree["model"][section] = {**tree["model"][section], **values} if isinstance(values, dict) else values
+    return Settings.model_validate(tree)
+
+
+def make(settings: Settings, *, verify: bool = False) -> tuple[AssembledPaths, str]:
+    log = io.StringIO()
+    return assemble(settings, Reporter(log), verify=verify), log.getvalue()
+
+
+def test_all_folders_are_made_once(settings: Settings, weights: Path) -> None:
+    assert len(missing_parts(settings)) == 3
+    paths, log = make(settings)
+    assert "convert made-up-int8" in log
+    assert sorted(file.name for file in paths.thinker.iterdir()) == [
+        STAMP,
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    assert (paths.ears / "model.bin").read_bytes() == b"ears"
+    assert json.loads((paths.talker / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    assert paths.weights == weights
+    assert missing_parts(settings) == []
+    assert make(settings) == (paths, "")
+
+
+def test_only_what_changed_is_made_again(settings: Settings) -> None:
+    first, _ = make(settings)
+    plain, log = make(changed(settings, thinker={"quantization": "none"}))
+    assert plain.thinker != first.thinker
+    assert (plain.ears, plain.talker) == (first.ears, first.talker)
+    assert "Talker" not in log
+    other, log = make(changed(settings, talker={"quantization": "int8"}))
+    assert other.talker != first.talker
+    assert "convert" not in log
+    assert load_file(other.talker / "model.safetensors")["lm_head.weight"].dtype.itemsize == 1
+
+
+def test_damage_is_repaired(settings: Settings) -> None:
+    paths, _ = make(settings)
+    file = paths.thinker / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    make(settings)
+    assert file.read_bytes() == whole
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert make(settings)[1] == ""
+    make(settings, verify=True)
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("step", ["convert", "write_stamp"])
+def test_an_interrupt_is_survived(settings: Settings, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def interrupted(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        target = (
+            "voicechat.assemble.gguf_model.convert" if step == "convert" else "voicechat.assemble.assembler.write_stamp"
+        )
+        patch.setattr(target, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            make(settings)
+    assert len(missing_parts(settings)) == 3
+    # the source file is kept, so the folder with the originals may be gone by now
+    settings.assemble.local.joinpath("m.gguf").unlink()  # type: ignore[union-attr]
+    make(settings)
+    assert missing_parts(settings) == []
+
+
+def test_a_folder_of_the_users_is_taken_as_it_is(settings: Settings, tmp_path: Path) -> None:
+    given = tmp_path / "mine"
+    given.mkdir()
+    with pytest.raises(AssembleError, match=r"has no config\.json"):
+        make(changed(settings, thinker={"dir": given}))
+    (given / "config.json").write_text("{}")
+    paths, log = make(changed(settings, thinker={"dir": given}))
+    assert paths.thinker == given
+    assert "convert" not in log
+    assert [file.name for file in given.iterdir()] == ["config.json"]
+
+
+def test_errors_say_what_to_do(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AssembleError, match="no 'gpt-9'; there are made-up"):
+        make(changed(settings, thinker={"source": "gpt-9"}))
+    with pytest.raises(AssembleError, match="voicechat train"):
+        make(changed(settings, weights=tmp_path))
+    monkeypatch.setattr(assembler, "free_bytes", lambda _folder: 1)
+    with pytest.raises(AssembleError, match=r"GB are free; make room or set data_dir"):
+        make(settings)
+
+
+def test_the_catalogue_is_consistent() -> None:
+    assert list(THINKERS) == [source.name for source in THINKERS.values()]
+    artifacts: list[Artifact] = [source.gguf for source in THINKERS.values()] + list(EARS)
+    for item in artifacts:
+        assert item.size == sum(member.size for member in item.members)
+        for checksum in (item.sha256, *(member.sha256 for member in item.members)):
+            assert len(bytes.fromhex(checksum)) == 32
+    assert {load_settings(name, environ={}).model.thinker.source for name in ("embedded", "embedded-tiny")} <= set(
+        THINKERS
+    )
