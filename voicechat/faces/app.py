@@ -43,8 +43,8 @@ class FaceSettings:
     """Threads that decode and encode sound."""
 
 
-Extension = Callable[[web.Application, Cascade, FaceSettings], None]
-"""Adds more routes to the application, as ``voicechat.faces.webrtc.setup`` does."""
+Extension = Callable[[web.Application, Cascade], object]
+"""Adds more routes to the application, as ``voicechat.faces.webrtc.setup`` does once its settings are bound."""
 
 WORKERS = web.AppKey("workers", ThreadPoolExecutor)
 """The threads for sound and large bodies; closed with the application."""
@@ -89,7 +89,7 @@ def create_app(
     limits = ChatLimits(settings.max_audio_bytes, settings.max_audio_seconds, settings.write_timeout_s)
     ChatFace(cascade, AudioStore(settings.audio_ttl_s, settings.audio_replies), app[WORKERS], limits).setup(app)
     for extend in extensions:
-        extend(app, cascade, settings)
+        extend(app, cascade)
     if settings.web_dir is not None:
         page.setup(app, settings.web_dir)
     return app
