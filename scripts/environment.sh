@@ -75,7 +75,12 @@ new_venv() {
     "$python" -m venv "$VENV"
 }
 
-pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input "$@"; }
+# pip's bars are for a terminal; elsewhere it says nothing but errors
+pip_install() {
+    local -a quiet=()
+    [[ -t 2 ]] || quiet=(--quiet)
+    "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input "${quiet[@]}" "$@"
+}
 
 install() {
     local device=$1 extras=$2 torch

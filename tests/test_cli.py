@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,28 +59,32 @@ def test_a_failed_assembly_is_told(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "voicechat train" in error
 
 
-def test_commands_with_their_own_parser_get_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    got: list[list[str]] = []
-
-    def ask(arguments: list[str]) -> int:
-        got.append(arguments)
-        return 3
-
+def add_ask(monkeypatch: pytest.MonkeyPatch, main: Callable[[argparse.Namespace], int | None]) -> None:
+    """Stand in for the module of ``voicechat ask``."""
     module = types.ModuleType("voicechat.ask")
-    module.main = ask  # type: ignore[attr-defined]
+    module.main = main  # type: ignore[attr-defined]
+    module.add_arguments = lambda parser: parser.add_argument("question")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "voicechat.ask", module)
-    assert cli.main(["ask", "a.wav", "--json", "--help"]) == 3
-    assert got == [["a.wav", "--json", "--help"]]
+
+
+def test_a_module_adds_its_arguments_and_gets_its_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_ask(monkeypatch, lambda options: {"a.wav": 3, "b.wav": None}[options.question])
+    assert cli.main(["ask", "a.wav"]) == 3
+    assert cli.main(["ask", "b.wav"]) == 0
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["ask", "--help"])
+    assert caught.value.code == 0
+    assert "question" in capsys.readouterr().out
 
 
 def test_an_interrupt_is_not_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted(_arguments: list[str]) -> int:
+    def interrupted(_options: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
-    module = types.ModuleType("voicechat.ask")
-    module.main = interrupted  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "voicechat.ask", module)
-    assert cli.main(["ask"]) == cli.INTERRUPTED
+    add_ask(monkeypatch, interrupted)
+    assert cli.main(["ask", "a.wav"]) == cli.INTERRUPTED
     assert "interrupted" in capsys.readouterr().err
 
 

@@ -14,22 +14,21 @@ if TYPE_CHECKING:
 USAGE_ERROR = 2
 INTERRUPTED = 130
 
-_OWN_PARSERS = {
+_MODULES = {
     "ask": ("voicechat.ask", "ask one question, spoken or typed, and save the spoken answer"),
     "bench": ("voicechat.bench.cli", "measure a running server, or the models one stage after another"),
     "train": ("voicechat.train.cli", "make the Talker's and VoiceBox's weights from nothing"),
 }
-"""Subcommands with a parser of their own: module with ``main(arguments) -> exit code``, and one line of help."""
+"""Subcommands that live in a module: ``add_arguments(parser)``, ``main(options) -> exit code``; and a line of help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] in _OWN_PARSERS:
-        return _run(lambda: _delegate(words[0], words[1:]))
-    options = _parser().parse_args(words)
-    command: Callable[[argparse.Namespace], int] = options.command
-    return _run(lambda: command(options))
+    named = next((word for word in words if not word.startswith("-")), None)
+    options = _parser(named).parse_args(words)
+    command: Callable[[argparse.Namespace], int | None] = options.command
+    return _run(lambda: command(options) or 0)
 
 
 def _run(command: Callable[[], int]) -> int:
@@ -40,7 +39,8 @@ def _run(command: Callable[[], int]) -> int:
         return INTERRUPTED
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(named: str | None) -> argparse.ArgumentParser:
+    """The whole parser; the arguments of a module's subcommand only if it is the one ``named``."""
     parser = argparse.ArgumentParser(
         prog="voicechat",
         description="A real-time voice chat server: Thinker, Talker and VoiceBox at once.",
@@ -54,8 +54,12 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, help="port to listen on, 0 for any (server.port)")
     serve.set_defaults(command=_serve)
 
-    for name, (_, text) in _OWN_PARSERS.items():
-        commands.add_parser(name, help=text, add_help=False)
+    for name, (path, text) in _MODULES.items():
+        command = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+        if name == named:
+            module = importlib.import_module(path)
+            module.add_arguments(command)
+            command.set_defaults(command=module.main)
 
     assemble = commands.add_parser("assemble", help="fetch, check and convert the model's parts, and nothing else")
     _add_settings(assemble)
@@ -141,12 +145,6 @@ def _doctor(options: argparse.Namespace) -> int:
     from voicechat.doctor import run
 
     return run(_settings(options), as_json=options.json)
-
-
-def _delegate(name: str, arguments: list[str]) -> int:
-    module = importlib.import_module(_OWN_PARSERS[name][0])
-    code: int | None = module.main(arguments)
-    return code or 0
 
 
 if __name__ == "__main__":
