@@ -1,0 +1,103 @@
+"""ChunkBuffer: the Talker makes codes one by one, the VoiceBox eats chunks of them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPolicy:
+    """How codes are cut into chunks, all in steps of 40 ms.
+
+    The first chunk emits ``first`` steps, each next one ``growth`` times as many, at most ``largest``. Each is decoded
+    with up to ``left`` steps of the past and ``right`` steps of the future as context (fewer at either end of the reply).
+    """
+
+    first: int
+    growth: float
+    largest: int
+    left: int
+    right: int
+
+    def __post_init__(self) -> None:
+        if self.first < 1 or self.growth < 1 or self.largest < self.first or self.left < 0 or self.right < 0:
+            raise ValueError(f"not a chunk policy: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """``codes`` with their context; ``emit`` steps after the first ``left`` are new. ``first_step`` is the place of the first new step."""
+
+    codes: tuple[int, ...]
+    left: int
+    emit: int
+    first_step: int
+    last: bool
+
+
+class ChunkBuffer:
+    """Collects one reply's codes and cuts the next chunk when it is asked for one."""
+
+    def __init__(self, policy: ChunkPolicy) -> None:
+        self._policy = policy
+        self._codes: list[int] = []
+        self._emitted = 0
+        self._size = float(policy.first)
+        self._closed = False
+
+    @property
+    def steps(self) -> int:
+        """Codes received so far."""
+        return len(self._codes)
+
+    @property
+    def emitted(self) -> int:
+        """Steps handed out so far."""
+        return self._emitted
+
+    @property
+    def done(self) -> bool:
+        """True once the reply is closed and all of it was handed out."""
+        return self._closed and self._emitted == len(self._codes)
+
+    def push(self, codes: tuple[int, ...]) -> None:
+        """Add codes. Raises ValueError after :meth:`close`."""
+        if self._closed:
+            raise ValueError("the reply is closed")
+        self._codes.extend(codes)
+
+    def close(self) -> None:
+        """No more codes will come: what is left may be cut without its right context."""
+        self._closed = True
+
+    @property
+    def ready(self) -> bool:
+        """True if :meth:`pop` would return a chunk."""
+        return self._next() > 0
+
+    def _next(self) -> int:
+        """Steps that the next chunk emits; 0 if there is none yet."""
+        emit, rest = int(self._size), len(self._codes) - self._emitted
+        if self._closed:
+            # A tail shorter than half a chunk is not worth a chunk of its own.
+            return rest if rest <= emit + emit // 2 else emit
+        return emit if rest >= emit + self._policy.right else 0
+
+    def pop(self) -> Chunk | None:
+        """The next chunk, or None if there are not enough codes for it yet."""
+        emit = self._next()
+        if not emit:
+            return None
+        policy, total = self._policy, len(self._codes)
+        start = max(0, self._emitted - policy.left)
+        end = min(total, self._emitted + emit + policy.right)
+        chunk = Chunk(
+            codes=tuple(self._codes[start:end]),
+            left=self._emitted - start,
+            emit=emit,
+            first_step=self._emitted,
+            last=self._closed and self._emitted + emit == total,
+        )
+        self._emitted += emit
+        self._size = min(self._size * policy.growth, policy.largest)
+        return chunk

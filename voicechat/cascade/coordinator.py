@@ -1,0 +1,457 @@
+"""The coordinator: takes each response through Thinker, Talker and VoiceBox, all of them at work on it at once.
+
+Runs on the server's event loop and never blocks it. Everything is fire and forget: a request is sent to the stages, and
+their messages move it on. A response's slot is free again once every stage that held it has said so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from voicechat.cascade.api import (
+    EARS_RATE,
+    PCM_RATE,
+    AudioDelta,
+    AudioPart,
+    CascadeError,
+    EarsPcm,
+    FinishReason,
+    Heard,
+    InvalidRequest,
+    Message,
+    ModelInfo,
+    NotReady,
+    Pcm,
+    ResponseRequest,
+    StageFailed,
+    TextDelta,
+)
+from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
+from voicechat.cascade.leases import Lease, Leases
+from voicechat.cascade.messages import (
+    Abort,
+    Codes,
+    Decode,
+    Failed,
+    Generate,
+    Piece,
+    Released,
+    Sound,
+    Speak,
+    Spoken,
+    Text,
+    Transcribe,
+    Transcript,
+    Turn,
+    Written,
+)
+from voicechat.cascade.messages import Message as StageMessage
+from voicechat.cascade.pool import Pool
+from voicechat.cascade.response import ResponseState
+from voicechat.cascade.stage import Stage
+
+log = logging.getLogger(__name__)
+
+STEP_SAMPLES = PCM_RATE // 25
+"""Samples of one speech step (40 ms)."""
+_DEAD_SLOT_REST = 0.1
+"""Seconds that a dead stage's slots rest: its engine core was killed, but may be in the middle of a store."""
+
+
+class Coordinator:
+    """Implements :class:`voicechat.cascade.api.Cascade` over three stages and a pool.
+
+    ``spawners`` makes each stage's :class:`Stage` given the two callbacks; ``policies`` are the chunk policies of
+    ``latency_first`` True and False; ``decodes`` bounds the chunks inside the VoiceBox at any time.
+    """
+
+    def __init__(
+        self,
+        model: ModelInfo,
+        pool: Pool,
+        spawners: Mapping[str, Callable[..., Stage]],
+        policies: Mapping[bool, ChunkPolicy],
+        *,
+        decodes: int,
+        acquire_timeout: float,
+        max_waiting: int,
+    ) -> None:
+        self.model = model
+        self.pool = pool
+        self.leases = Leases(pool.spec.slots, max_waiting=max_waiting)
+        self._bays = Leases(pool.spec.bays, max_waiting=max_waiting)
+        self._policies = policies
+        self._decodes = decodes
+        self._acquire_timeout = acquire_timeout
+        self._states: dict[int, ResponseState] = {}
+        self._hearings: dict[int, tuple[asyncio.Future[str], Lease]] = {}
+        self._numbers = itertools.count(1)
+        self._died: dict[str, float] = {}
+        self._warm = False
+        handlers = {"thinker": self._from_thinker, "talker": self._from_talker, "voicebox": self._from_voicebox}
+        self.stages = {
+            name: spawner(on_message=functools.partial(self._dispatch, handlers[name]), on_death=self._stage_died)
+            for name, spawner in spawners.items()
+        }
+        self._keepers: set[asyncio.Task[None]] = set()
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Start all stages, then run both modes once from end to end. Raises RuntimeError if a stage can't start."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for stage in self.stages.values():
+                    group.create_task(stage.start())
+        except ExceptionGroup as failures:
+            await self.stop()
+            raise failures.exceptions[0] from None
+        for latency_first in (True, False):
+            request = ResponseRequest((Message.text("user", "Say hello."),), latency_first=latency_first)
+            async for _ in self._begin(request):
+                pass
+        self._warm = True
+
+    async def stop(self) -> None:
+        """Cancel what runs, stop the stages, free the pool."""
+        self._warm = False
+        for keeper in self._keepers:
+            keeper.cancel()
+        for state in list(self._states.values()):
+            state.cancel()
+        await asyncio.gather(*(stage.stop() for stage in self.stages.values()))
+        self.pool.close()
+
+    @property
+    def ready(self) -> bool:
+        """True once every stage is warm, and while all of them are up."""
+        return self._warm and all(stage.up for stage in self.stages.values())
+
+    def stage_states(self) -> dict[str, str]:
+        """For health reports: ``up``, ``starting`` or ``down`` for each stage."""
+        return {
+            name: "up" if stage.up else "starting" if stage.alive else "down" for name, stage in self.stages.items()
+        }
+
+    # ---- what faces call
+
+    def respond(self, request: ResponseRequest) -> ResponseState:
+        """Start a response; see :class:`voicechat.cascade.api.Cascade`."""
+        if not self.ready:
+            state = ResponseState(next(self._numbers), request, self._cancel)
+            down = [name for name, stage in self.stages.items() if not stage.up]
+            what = f"the {', '.join(down)} stage is not up" if down else "still warming up"
+            state.end(NotReady(f"The server is not ready: {what}. Try again in a moment."))
+            return state
+        return self._begin(request)
+
+    async def transcribe(self, pcm: EarsPcm) -> str:
+        """Text of float32 mono sound at 16 kHz, shape ``[samples]``."""
+        spec = self.pool.spec
+        if pcm.ndim != 1 or not len(pcm):
+            raise InvalidRequest("The sound is empty.", param="messages")
+        if len(pcm) > spec.bay_samples:
+            limit = spec.bay_samples / EARS_RATE
+            raise InvalidRequest(f"The sound is too long: at most {limit:g} s are heard at once.", param="messages")
+        stage = self.stages["thinker"]
+        if not stage.up:
+            raise NotReady("The server is not ready: the thinker stage is not up. Try again in a moment.")
+        lease = await self._bays.acquire(self._acquire_timeout)
+        number = next(self._numbers)
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._hearings[number] = (future, lease)
+        self.pool.bays[lease.slot, : len(pcm)] = pcm
+        stage.send(Transcribe(number, lease.slot, len(pcm)))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            stage.send(Abort(number))
+            raise
+
+    # ---- a response's way
+
+    def _begin(self, request: ResponseRequest) -> ResponseState:
+        state = ResponseState(next(self._numbers), request, self._cancel)
+        self._states[state.number] = state
+        state.task = asyncio.get_running_loop().create_task(self._enter(state), name=state.id)
+        state.task.add_done_callback(lambda task: self._entered(state, task))
+        return state
+
+    async def _enter(self, state: ResponseState) -> None:
+        request = state.request
+        voice = request.voice or self.model.default_voice
+        if request.audio and voice not in self.model.voices:
+            names = ", ".join(self.model.voices)
+            raise InvalidRequest(f"There is no voice '{voice}'. Voices are: {names}.", param="voice")
+        if not request.messages:
+            raise InvalidRequest("There are no messages to answer.", param="messages")
+        turns = await self._hear(state)
+        sampling, slot, generation = request.sampling, -1, 0
+        if request.audio:
+            state.lease = lease = await self.leases.acquire(self._acquire_timeout)
+            state.entered_at = time.monotonic()
+            slot, generation = lease.slot, lease.generation
+            self.pool.begin(slot, generation)
+        for name in ("thinker", "talker", "voicebox") if request.audio else ("thinker",):
+            if not self.stages[name].alive:  # it died while this response waited
+                raise StageFailed(name, f"The {name} stage is down. Please try again in a moment.")
+        if request.audio:
+            state.chunks = ChunkBuffer(self._policies[request.latency_first])
+            state.inside.add("talker")
+            self.stages["talker"].send(Speak(state.number, slot, generation, voice, sampling.seed))
+        state.inside.add("thinker")
+        self.stages["thinker"].send(
+            Generate(
+                state.number,
+                turns,
+                request.audio,
+                slot,
+                generation,
+                sampling.max_tokens,
+                sampling.temperature,
+                sampling.top_p,
+                sampling.seed,
+                sampling.stop,
+            )
+        )
+
+    def _entered(self, state: ResponseState, task: asyncio.Task[None]) -> None:
+        """What an entering response ran into becomes its outcome; a programming error is not hidden."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            if isinstance(error, CascadeError):
+                self._fail(state, error)
+            else:
+                log.error("response %s failed", state.id, exc_info=error)
+                self._fail(state, CascadeError("The server had an error while processing the request."))
+        self._settle(state)
+
+    async def _hear(self, state: ResponseState) -> tuple[Turn, ...]:
+        """The conversation as text; sounds go to the ears, all at once."""
+        sounds = [part for message in state.request.messages for part in message.parts if isinstance(part, AudioPart)]
+        if sounds:
+            state.audio_in_seconds = sum(len(part.pcm) for part in sounds) / EARS_RATE
+            texts = await asyncio.gather(*(self.transcribe(part.pcm) for part in sounds))
+            state.marks.note("ears")
+            state.emit(Heard(tuple(texts)))
+            heard = iter(texts)
+        turns = []
+        for message in state.request.messages:
+            words = [next(heard) if isinstance(part, AudioPart) else part.text for part in message.parts]
+            turns.append(Turn(message.role, "\n".join(words)))
+        return tuple(turns)
+
+    def _dispatch(self, handler: Callable[[StageMessage], None], message: StageMessage) -> None:
+        """Pass a stage's message on. A programming error ends the one response that met it, loudly, not the stage."""
+        try:
+            handler(message)
+        except Exception:
+            log.exception("handling %r failed", message)
+            if (state := self._state_of(message)) is not None:
+                self._fail(state, CascadeError("The server had an error while processing the request."))
+
+    def _from_thinker(self, message: StageMessage) -> None:
+        if isinstance(message, Transcript):
+            self._heard(message.id, message.text)
+            return
+        if isinstance(message, Failed) and message.id in self._hearings:
+            self._heard(message.id, CascadeError(message.message))
+            return
+        state = self._state_of(message)
+        if state is None:
+            return
+        match message:
+            case Piece() if not state.ended:
+                state.marks.note("thinker_first_token")
+                if text := "".join(message.pieces):
+                    state.emit(TextDelta(text))
+                if state.chunks is not None:
+                    self.stages["talker"].send(Text(state.number, message.pieces, False, message.sent_ns))
+            case Written() if not state.ended:
+                state.marks.note("thinker_done")
+                state.prompt_tokens, state.cached_tokens = message.prompt_tokens, message.cached_tokens
+                state.completion_tokens, state.text_done = message.completion_tokens, True
+                if message.reason == "length":
+                    state.finish = FinishReason.LENGTH
+                if state.chunks is not None:
+                    self.stages["talker"].send(Text(state.number, (), True, time.monotonic_ns()))
+                self._maybe_finish(state)
+            case _:
+                self._from_any(state, "thinker", message)
+
+    def _from_talker(self, message: StageMessage) -> None:
+        state = self._state_of(message)
+        if state is None:
+            return
+        match message:
+            case Codes() if not state.ended and state.chunks is not None:
+                state.marks.note("talker_first_code")
+                state.chunks.push(message.codes)
+                state.handoffs_us.extend(message.rows_ready_us)
+                self._pump()
+            case Spoken() if not state.ended and state.chunks is not None:
+                state.chunks.close()
+                state.speech_done = True
+                self._pump()
+                self._maybe_finish(state)
+            case _:
+                self._from_any(state, "talker", message)
+
+    def _from_voicebox(self, message: StageMessage) -> None:
+        state = self._state_of(message)
+        if state is None or not isinstance(message, Sound) or state.lease is None:
+            return
+        state.decoding = None
+        if not state.ended:
+            state.marks.note("voicebox_first_chunk")
+            self._leave(state, self.pool.read_pcm(state.lease.slot, message.start, message.count))
+            self._maybe_finish(state)
+        self._settle(state)
+        self._pump()
+
+    def _from_any(self, state: ResponseState, stage: str, message: StageMessage) -> None:
+        match message:
+            case Failed(invalid=True):
+                self._fail(state, InvalidRequest(message.message, param=message.param, code=message.code))
+            case Failed():
+                self._fail(state, StageFailed(stage, message.message))
+            case Released():
+                state.inside.discard(stage)
+                state.acks[stage] = message.ack
+                self._settle(state)
+
+    def _state_of(self, message: StageMessage) -> ResponseState | None:
+        return self._states.get(getattr(message, "id", -1))
+
+    def _pump(self) -> None:
+        """Give the VoiceBox its next chunks, the one whose player runs dry first before the others."""
+        busy = sum(state.decoding is not None for state in self._states.values())
+        if busy >= self._decodes:
+            return
+        eligible = [
+            state
+            for state in self._states.values()
+            if state.chunks is not None and state.decoding is None and not state.ended and state.chunks.ready
+        ]
+        eligible.sort(key=self._runs_dry)
+        for state in eligible[: self._decodes - busy]:
+            assert state.chunks is not None
+            assert state.lease is not None
+            chunk = state.chunks.pop()
+            assert chunk is not None
+            state.marks.note("talker_first_chunk")
+            state.decoding = chunk
+            start = chunk.first_step * STEP_SAMPLES
+            self.stages["voicebox"].send(
+                Decode(state.number, state.lease.slot, chunk.codes, chunk.left, chunk.emit, start)
+            )
+
+    @staticmethod
+    def _runs_dry(state: ResponseState) -> tuple[float, int]:
+        first = state.marks.get("first_audio")
+        if first is None:
+            return (float("-inf"), state.number)
+        return (first + state.sent_samples / PCM_RATE - state.marks.since_start(), state.number)
+
+    def _leave(self, state: ResponseState, pcm: Pcm) -> None:
+        """The one door by which sound leaves the cascade; a watermark stands here."""
+        state.sent_samples += len(pcm)
+        state.marks.note("first_audio")
+        state.emit(AudioDelta(pcm))
+
+    def _maybe_finish(self, state: ResponseState) -> None:
+        if not state.text_done or state.ended:
+            return
+        if state.chunks is not None and not (state.chunks.done and state.decoding is None):
+            return
+        state.end(state.finished(state.finish, PCM_RATE))
+        self._settle(state)
+
+    # ---- ends
+
+    def _cancel(self, state: ResponseState) -> None:
+        if state.task is not None:
+            state.task.cancel()
+        state.end(state.finished(FinishReason.CANCELLED, PCM_RATE))
+        self._withdraw(state)
+
+    def _fail(self, state: ResponseState, error: CascadeError) -> None:
+        state.end(error)
+        self._withdraw(state)
+
+    def _withdraw(self, state: ResponseState) -> None:
+        """Take an ended response out of every stage that still holds it."""
+        for name in state.inside:
+            self.stages[name].send(Abort(state.number))
+        self._settle(state)
+
+    def _settle(self, state: ResponseState) -> None:
+        """Give the slot back once the response has ended and no stage holds it any more."""
+        entering = state.task is not None and not state.task.done()
+        if not state.ended or state.inside or state.decoding is not None or entering:
+            return
+        if self._states.pop(state.number, None) is None or state.lease is None:
+            return
+        lanes = {"thinker": self.pool.thinker_ack, "talker": self.pool.talker_ack}
+        slot, acks, entered = state.lease.slot, state.acks, state.entered_at
+
+        def quiet() -> bool:
+            """True once no worker can touch the slot: it said so, or its stage died and lies still."""
+            for name, ack in acks.items():
+                died = self._died.get(name, 0.0)
+                resting = died > entered and time.monotonic() > died + _DEAD_SLOT_REST
+                if ack and int(lanes[name][slot]) != ack and not resting:
+                    return False
+            return True
+
+        self.leases.release(state.lease, quiet)
+
+    def _heard(self, number: int, outcome: str | CascadeError) -> None:
+        future, lease = self._hearings.pop(number)
+        self._bays.release(lease, lambda: True)
+        if future.done():
+            return
+        if isinstance(outcome, str):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)
+
+    def _stage_died(self, stage: Stage, how: str) -> None:
+        """Fail what was inside a dead stage, with one clear error each, then bring the stage back."""
+        self._died[stage.name] = time.monotonic()
+        error = f"The {stage.name} stage died ({how}) while it worked on this request. Please try again."
+        if stage.name == "thinker":
+            for number in list(self._hearings):
+                self._heard(number, StageFailed(stage.name, error))
+        for state in list(self._states.values()):
+            if stage.name == "voicebox":
+                lost = state.decoding is not None or (state.chunks is not None and not state.chunks.done)
+                state.decoding = None
+            else:
+                lost = stage.name in state.inside
+                if lost:
+                    state.inside.discard(stage.name)
+                    state.acks[stage.name] = -1
+            if lost:
+                self._fail(state, StageFailed(stage.name, error))
+            self._settle(state)
+        if self._warm:
+            keeper = asyncio.get_running_loop().create_task(self._revive(stage), name=f"revive-{stage.name}")
+            self._keepers.add(keeper)
+            keeper.add_done_callback(self._keepers.discard)
+
+    async def _revive(self, stage: Stage) -> None:
+        """Start a dead stage again, patiently; the others serve on meanwhile."""
+        for attempt in itertools.count():
+            await asyncio.sleep(min(0.5 * 2**attempt, 30.0))
+            try:
+                await stage.start()
+            except RuntimeError as error:
+                log.error("the %s stage did not come back: %s", stage.name, error)
+            else:
+                log.info("the %s stage is back", stage.name)
+                return

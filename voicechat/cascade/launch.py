@@ -1,0 +1,153 @@
+"""From settings and assembled folders to a coordinator that can be started."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import time
+from typing import Any
+
+from voicechat.assemble import AssembledPaths
+from voicechat.cascade.api import EARS_RATE, PCM_RATE, ModelInfo
+from voicechat.cascade.chunks import ChunkPolicy
+from voicechat.cascade.coordinator import Coordinator
+from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.cascade.stage import Stage
+from voicechat.config import ChunkSettings, Settings
+from voicechat.models.embedded.thinker import SYSTEM_PROMPT
+from voicechat.stages import talker, thinker, voicebox
+
+RIGHT_CONTEXT = 2
+"""Steps of the future that the embedded VoiceBox looks at; see ``voicechat.models.embedded.voicebox``."""
+
+
+def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
+    """A coordinator for the embedded family, its pool allocated. Raises OSError if shared memory is too small."""
+    voice = json.loads((paths.weights / "voice.json").read_text(encoding="utf-8"))
+    spec = pool_spec(settings, paths)
+    policies = {
+        True: chunk_policy(settings.voicebox.latency_first),
+        False: chunk_policy(settings.voicebox.quality_first),
+    }
+    level = logging.getLevelNamesMapping()[settings.server.log_level.upper()]
+    return Coordinator(
+        model_info(settings, voice["talker"]["voices"]),
+        Pool(spec, create=True),
+        {
+            "thinker": functools.partial(
+                Stage, "thinker", thinker.run, (thinker_config(settings, paths, spec, level),)
+            ),
+            "talker": functools.partial(
+                Stage, "talker", talker.run, (talker_config(settings, paths, spec, voice, level),)
+            ),
+            "voicebox": functools.partial(
+                Stage, "voicebox", voicebox.run, (voicebox_config(settings, paths, spec, policies, level),)
+            ),
+        },
+        policies,
+        decodes=settings.voicebox.max_concurrency * settings.voicebox.max_batch,
+        acquire_timeout=settings.pool.acquire_timeout_s,
+        max_waiting=settings.pool.max_waiting,
+    )
+
+
+def model_info(settings: Settings, voices: list[str]) -> ModelInfo:
+    """What faces say of the model."""
+    return ModelInfo(
+        name=settings.model.name,
+        voices=tuple(voices),
+        default_voice=voices[0],
+        sees=False,
+        context_tokens=settings.thinker.max_model_len,
+        created=int(time.time()),
+    )
+
+
+def pool_spec(settings: Settings, paths: AssembledPaths) -> PoolSpec:
+    """Size of the pool: slots as set, rows as wide as the Thinker."""
+    return PoolSpec(
+        name=PoolSpec.new_name(),
+        slots=settings.pool.slots,
+        hidden_size=json.loads((paths.thinker / "config.json").read_text(encoding="utf-8"))["hidden_size"],
+        max_rows=settings.pool.max_rows,
+        max_symbols=settings.pool.max_symbols,
+        pcm_samples=int(settings.pool.ring_seconds * PCM_RATE),
+        bays=settings.pool.slots,
+        bay_samples=int(settings.server.max_audio_seconds * EARS_RATE),
+    )
+
+
+def chunk_policy(settings: ChunkSettings) -> ChunkPolicy:
+    """The settings of one chunk mode, with the VoiceBox's own look-ahead."""
+    return ChunkPolicy(settings.first_chunk, settings.growth, settings.max_chunk, settings.left_context, RIGHT_CONTEXT)
+
+
+def thinker_config(settings: Settings, paths: AssembledPaths, spec: PoolSpec, level: int) -> thinker.ThinkerConfig:
+    """What the Thinker's process is told."""
+    mine, model = settings.thinker, settings.model.thinker
+    return thinker.ThinkerConfig(
+        model_dir=str(paths.thinker),
+        ears_dir=str(paths.ears),
+        pool=spec,
+        dtype=model.dtype,
+        max_num_seqs=mine.max_num_seqs,
+        max_model_len=mine.max_model_len,
+        kv_cache_bytes=mine.kv_cache_mb << 20,
+        threads=mine.threads,
+        ears_threads=settings.ears.threads,
+        ears_beam_size=settings.ears.beam_size,
+        default_max_tokens=mine.default_max_tokens,
+        temperature=mine.temperature,
+        top_p=mine.top_p,
+        repetition_penalty=mine.repetition_penalty,
+        system_prompt=model.system_prompt or SYSTEM_PROMPT,
+        log_level=level,
+    )
+
+
+def talker_config(
+    settings: Settings,
+    paths: AssembledPaths,
+    spec: PoolSpec,
+    voice: dict[str, Any],
+    level: int,
+) -> talker.TalkerConfig:
+    """What the Talker's process is told. A Thinker that the weights know nothing of is read by its text alone."""
+    mine, source = settings.talker, settings.model.thinker
+    known = [name for name, _ in voice["talker"]["thinkers"]]
+    return talker.TalkerConfig(
+        model_dir=str(paths.talker),
+        weights_dir=str(paths.weights),
+        thinker=source.source if source.dir is None and source.source in known else None,
+        pool=spec,
+        max_num_seqs=mine.max_num_seqs,
+        max_model_len=mine.max_model_len,
+        kv_cache_bytes=mine.kv_cache_mb << 20,
+        temperature=voice["sampling"]["temperature"] if mine.temperature is None else mine.temperature,
+        top_k=voice["sampling"]["top_k"] if mine.top_k is None else mine.top_k,
+        threads=mine.threads,
+        log_level=level,
+    )
+
+
+def voicebox_config(
+    settings: Settings, paths: AssembledPaths, spec: PoolSpec, policies: dict[bool, ChunkPolicy], level: int
+) -> voicebox.VoiceBoxConfig:
+    """What the VoiceBox's process is told, with every chunk length that the two modes make while a reply grows."""
+    shapes = set()
+    for policy in policies.values():
+        done, size = 0, float(policy.first)
+        while size < policy.largest or done < policy.left:
+            shapes.add(min(done, policy.left) + int(size) + policy.right)
+            done += int(size)
+            size = min(size * policy.growth, policy.largest)
+        shapes.add(policy.left + policy.largest + policy.right)
+    return voicebox.VoiceBoxConfig(
+        weights_dir=str(paths.weights),
+        pool=spec,
+        max_batch=settings.voicebox.max_batch,
+        threads=settings.voicebox.threads,
+        shapes=tuple(sorted(shapes)),
+        log_level=level,
+    )

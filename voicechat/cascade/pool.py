@@ -1,0 +1,157 @@
+"""The data plane: one block of shared memory, allocated at start and never grown.
+
+A *slot* is leased to one response at a time. In it lie
+
+- ``hidden``: the Thinker's last hidden states, one row per reply token (bfloat16, kept as ``uint16`` bits here);
+- ``symbols``: the Talker's text rows, ``(symbol id, index of the hidden row it belongs to)``;
+- ``pcm``: a ring of int16 samples through which the VoiceBox hands its sound to the server.
+
+A *bay* is leased for one sound on its way to the ears. Only positions and counts of all this travel on the control plane.
+
+Single-writer rule: each lane of a slot has one writing process. A counter in the header is raised only after the rows
+that it announces are written; x86 and, on one socket, AArch64 with the interpreter's own barriers keep that order for
+aligned 64-bit stores, and the announcement over the socket is a full barrier besides.
+"""
+
+from __future__ import annotations
+
+import secrets
+from multiprocessing import shared_memory
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+_ALIGN = 4096
+
+
+class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Size of a pool, and the name under which other processes open it.
+
+    ``hidden_size`` is the Thinker's width, ``max_rows`` the most reply tokens, ``max_symbols`` the most text rows,
+    ``pcm_samples`` the length of a slot's sound ring, ``bay_samples`` the longest sound (16 kHz) for the ears.
+    """
+
+    name: str
+    slots: int
+    hidden_size: int
+    max_rows: int
+    max_symbols: int
+    pcm_samples: int
+    bays: int
+    bay_samples: int
+
+    @staticmethod
+    def new_name() -> str:
+        """A name that no other pool on this machine has."""
+        return f"voicechat-{secrets.token_hex(6)}"
+
+
+class Pool:
+    """A mapped pool. The attributes are numpy views into shared memory; see the module's text for their meaning.
+
+    ``generation``, ``hidden_ready``, ``symbols_ready``, ``symbols_final``, ``thinker_ack``, ``talker_ack``: int64 ``[slots]``;
+    ``hidden``: uint16 ``[slots, max_rows, hidden_size]``; ``symbols``: int32 ``[slots, max_symbols, 2]``;
+    ``pcm``: int16 ``[slots, pcm_samples]``; ``bays``: float32 ``[bays, bay_samples]``;
+    ``counters``: int64 ``[4]``: rows written, nanoseconds spent writing, rows read, nanoseconds spent reading.
+    """
+
+    def __init__(self, spec: PoolSpec, *, create: bool = False) -> None:
+        self.spec = spec
+        fields: list[tuple[str, npt.DTypeLike, tuple[int, ...]]] = [
+            ("generation", np.int64, (spec.slots,)),
+            ("hidden_ready", np.int64, (spec.slots,)),
+            ("symbols_ready", np.int64, (spec.slots,)),
+            ("symbols_final", np.int64, (spec.slots,)),
+            ("thinker_ack", np.int64, (spec.slots,)),
+            ("talker_ack", np.int64, (spec.slots,)),
+            ("counters", np.int64, (4,)),
+            ("hidden", np.uint16, (spec.slots, spec.max_rows, spec.hidden_size)),
+            ("symbols", np.int32, (spec.slots, spec.max_symbols, 2)),
+            ("pcm", np.int16, (spec.slots, spec.pcm_samples)),
+            ("bays", np.float32, (spec.bays, spec.bay_samples)),
+        ]
+        offsets, size = [], 0
+        for _, dtype, shape in fields:
+            offsets.append(size)
+            size += -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // _ALIGN) * _ALIGN
+        self._memory = shared_memory.SharedMemory(name=spec.name, create=create, size=size if create else 0)
+        self._owner = create
+        views = {
+            name: np.ndarray(shape, dtype, buffer=self._memory.buf, offset=offset)
+            for (name, dtype, shape), offset in zip(fields, offsets, strict=True)
+        }
+        self.generation: npt.NDArray[np.int64] = views["generation"]
+        self.hidden_ready: npt.NDArray[np.int64] = views["hidden_ready"]
+        self.symbols_ready: npt.NDArray[np.int64] = views["symbols_ready"]
+        self.symbols_final: npt.NDArray[np.int64] = views["symbols_final"]
+        self.thinker_ack: npt.NDArray[np.int64] = views["thinker_ack"]
+        self.talker_ack: npt.NDArray[np.int64] = views["talker_ack"]
+        self.counters: npt.NDArray[np.int64] = views["counters"]
+        self.hidden: npt.NDArray[np.uint16] = views["hidden"]
+        self.symbols: npt.NDArray[np.int32] = views["symbols"]
+        self.pcm: npt.NDArray[np.int16] = views["pcm"]
+        self.bays: npt.NDArray[np.float32] = views["bays"]
+        self.size = size
+        if create:
+            # Touch every page now: a full /dev/shm must fail at start, not in the middle of a reply.
+            np.ndarray((size,), np.uint8, buffer=self._memory.buf)[::_ALIGN] = 0
+
+    def begin(self, slot: int, generation: int) -> None:
+        """Make a free slot ready for its next lease. Only the lease holder's side calls this."""
+        self.hidden_ready[slot] = 0
+        self.symbols_ready[slot] = 0
+        self.symbols_final[slot] = 0
+        self.thinker_ack[slot] = 0
+        self.talker_ack[slot] = 0
+        self.generation[slot] = generation
+
+    def append_symbols(self, slot: int, rows: list[tuple[int, int]], *, final: bool) -> None:
+        """Write text rows behind those that are there and announce them; ``final`` closes the text.
+
+        Raises ValueError if the lane is full.
+        """
+        start = int(self.symbols_ready[slot])
+        end = start + len(rows)
+        if end > self.spec.max_symbols:
+            raise ValueError(f"the reply has more than {self.spec.max_symbols} speech symbols")
+        if rows:
+            self.symbols[slot, start:end] = rows
+            self.symbols_ready[slot] = end
+        if final:
+            self.symbols_final[slot] = 1
+
+    def write_pcm(self, slot: int, start: int, samples: npt.NDArray[np.int16]) -> None:
+        """Write samples into the ring, from stream position ``start`` on."""
+        for at, part in self._ring(start, len(samples)):
+            self.pcm[slot, at] = samples[part]
+
+    def read_pcm(self, slot: int, start: int, count: int) -> npt.NDArray[np.int16]:
+        """A copy of ``count`` samples from stream position ``start`` on."""
+        out = np.empty(count, np.int16)
+        for at, part in self._ring(start, count):
+            out[part] = self.pcm[slot, at]
+        return out
+
+    def _ring(self, start: int, count: int) -> list[tuple[slice, slice]]:
+        length = self.spec.pcm_samples
+        if count > length:
+            raise ValueError(f"{count} samples do not fit a ring of {length}")
+        at = start % length
+        first = min(count, length - at)
+        pieces = [(slice(at, at + first), slice(0, first))]
+        if first < count:
+            pieces.append((slice(0, count - first), slice(first, count)))
+        return pieces
+
+    def close(self) -> None:
+        """Unmap, and remove the memory if this object created it. The views must not be used afterwards."""
+        for name in [key for key, value in vars(self).items() if isinstance(value, np.ndarray)]:
+            delattr(self, name)
+        try:
+            self._memory.close()
+        except BufferError:
+            # Someone still holds a view (a torch tensor, say); the mapping goes with the process.
+            pass
+        if self._owner:
+            self._memory.unlink()

@@ -1,0 +1,130 @@
+"""One stage as the server sees it: a spawned process, its channel, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from voicechat.cascade.channel import Channel
+from voicechat.cascade.messages import Message, Ready, Shutdown
+
+log = logging.getLogger(__name__)
+_spawn = multiprocessing.get_context("spawn")
+
+
+class Stage:
+    """Spawns ``target(socket, *args)`` in a process group of its own and passes its messages to ``on_message``.
+
+    ``on_death(stage, description)`` is called once, on the loop, when the process has ended without being asked to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Callable[..., None],
+        args: tuple[Any, ...],
+        *,
+        on_message: Callable[[Message], None],
+        on_death: Callable[[Stage, str], None],
+    ) -> None:
+        self.name = name
+        self.facts: dict[str, str | int | float] = {}
+        self._target = target
+        self._args = args
+        self._on_message = on_message
+        self._on_death = on_death
+        self._process: BaseProcess | None = None
+        self._channel: Channel | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._ready: asyncio.Future[None] | None = None
+
+    @property
+    def up(self) -> bool:
+        """True between readiness and death."""
+        return self._ready is not None and self._ready.done() and not self._ready.exception() and self.alive
+
+    @property
+    def alive(self) -> bool:
+        """True while the process runs and its channel is open."""
+        return self._channel is not None and self._process is not None and self._process.is_alive()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the stage's host; its process group has the same id."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Spawn the process and wait until it is ready. Raises RuntimeError if it dies before that."""
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        self._stopping = False
+        self._ready = loop.create_future()
+        self._process = _spawn.Process(target=self._target, args=(theirs, *self._args), name=f"voicechat-{self.name}")
+        self._process.start()  # from this very thread: the child asks to end with the thread that made it
+        theirs.close()
+        self._channel = await Channel.open(ours)
+        self._task = loop.create_task(self._listen(self._channel, self._process), name=f"stage-{self.name}")
+        await asyncio.shield(self._ready)
+
+    def send(self, message: Message) -> None:
+        """Send at once; dropped if the stage is gone (its death is reported by ``on_death``)."""
+        if self._channel is not None:
+            self._channel.send(message)
+
+    async def stop(self, patience: float = 10.0) -> None:
+        """Ask the process to leave, and end its whole group after ``patience`` seconds."""
+        self._stopping = True
+        process = self._process
+        if process is None:
+            return
+        self.send(Shutdown())
+        await self._joined(process, patience)
+        self._kill_group(process)
+        if self._task is not None:
+            await self._task
+
+    async def _listen(self, channel: Channel, process: BaseProcess) -> None:
+        assert self._ready is not None
+        async for message in channel:
+            if isinstance(message, Ready):
+                self.facts = dict(message.facts)
+                if not self._ready.done():
+                    self._ready.set_result(None)
+            else:
+                self._on_message(message)
+        channel.close()
+        self._channel = None
+        await self._joined(process, 0.5)
+        self._kill_group(process)
+        await self._joined(process, 5.0)
+        if self._stopping:
+            return
+        code = process.exitcode
+        how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        if not self._ready.done():
+            self._ready.set_exception(
+                RuntimeError(f"the {self.name} stage ended while starting ({how}); see its log above")
+            )
+        log.error("the %s stage (pid %s) ended: %s", self.name, process.pid, how)
+        self._on_death(self, how)
+
+    @staticmethod
+    async def _joined(process: BaseProcess, patience: float) -> None:
+        """Wait for the end of a process without blocking the loop, at most ``patience`` seconds."""
+        await asyncio.get_running_loop().run_in_executor(None, process.join, patience)
+
+    @staticmethod
+    def _kill_group(process: BaseProcess) -> None:
+        """End what is left of the stage's process group: an engine core outlives a killed host otherwise."""
+        if process.pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,56 @@
+"""What both engines' workers need of a scheduler step: which rows of the batch belong to which request and slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from voicechat.cascade.pool import Pool, PoolSpec
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import SchedulerOutput
+
+CONFIG_KEY = "voicechat"
+"""Key of vLLM's ``additional_config`` under which an engine finds the pool and its stage's own facts."""
+
+
+def open_pool(vllm_config: Any) -> Pool:
+    """The pool that the engine was told of."""
+    return Pool(PoolSpec(**vllm_config.additional_config[CONFIG_KEY]["pool"]))
+
+
+def request_facts(sampling_params: Any) -> dict[str, Any] | None:
+    """What the host attached to a request (``slot``, ``ack``, …), or None for a request without a slot."""
+    facts = getattr(sampling_params, "extra_args", None) or {}
+    return facts if "slot" in facts else None
+
+
+@dataclass(slots=True)
+class Span:
+    """``count`` rows of the batch from ``offset`` on are positions ``start``… of request ``request_id``."""
+
+    request_id: str
+    offset: int
+    start: int
+    count: int
+
+
+def spans(request_ids: list[str], output: SchedulerOutput) -> Iterator[Span]:
+    """The spans of one step, in the batch's row order (``request_ids`` is that order)."""
+    starts = {request.req_id: request.num_computed_tokens for request in output.scheduled_new_reqs}
+    cached = output.scheduled_cached_reqs
+    starts.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    offset = 0
+    for request_id in request_ids:
+        count = output.num_scheduled_tokens[request_id]
+        yield Span(request_id, offset, starts[request_id], count)
+        offset += count
+
+
+def batch_order(runner: Any) -> list[str]:
+    """Request ids in the row order of the forward pass that just ran, for both of vLLM's model runners."""
+    state = runner.execute_model_state
+    if state is not None and hasattr(state, "input_batch"):
+        return list(state.input_batch.req_ids)  # V2
+    return list(runner.input_batch.req_ids)  # V1

@@ -1,0 +1,104 @@
+"""What every stage's process does first and last: its own process group, its environment, its channel, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from voicechat.cascade.channel import Channel
+from voicechat.cascade.messages import Message, Ready, Shutdown
+
+log = logging.getLogger(__name__)
+_PR_SET_PDEATHSIG = 1
+
+
+def prepare_process(threads: int, log_level: int = logging.INFO) -> None:
+    """Set the process up before torch or vLLM are imported: group, signals, thread counts, logging."""
+    os.setpgid(0, 0)
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to handle; it then tells the stages
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning,ignore::DeprecationWarning")
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    logging.basicConfig(level=log_level, format="%(asctime)s %(processName)s %(name)s %(levelname)s %(message)s")
+    for chatty in ("vllm", "faster_whisper"):
+        logging.getLogger(chatty).setLevel(max(log_level, logging.ERROR) if log_level > logging.DEBUG else log_level)
+
+
+def die_with_parent() -> None:
+    """Ask Linux to end this process when the one that spawned it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Host(ABC):
+    """Runs a stage: reads commands and at once starts a task for each. Subclasses say what to do."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    async def warm_up(self) -> dict[str, str | int | float]:
+        """Load, warm up, and return the facts of :class:`~voicechat.cascade.messages.Ready`."""
+
+    @abstractmethod
+    def handle(self, message: Message) -> None:
+        """Take one command. Must not block."""
+
+    async def close(self) -> None:
+        """Let go of engines and threads."""
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run ``work`` in the background; a fault in it ends the process, for nobody else would learn of it."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("a task of this stage failed", exc_info=error)
+            os.killpg(0, signal.SIGKILL)
+
+    async def serve(self) -> None:
+        """Warm up, then handle commands until told to leave or the server is gone."""
+        self.channel.send(Ready(await self.warm_up()))
+        async for message in self.channel:
+            if isinstance(message, Shutdown):
+                break
+            self.handle(message)
+        for task in list(self._tasks):
+            task.cancel()
+        await self.close()
+        self.channel.close()
+
+
+def run_host(sock: socket.socket, make: Callable[[Channel], Host]) -> None:
+    """Body of a stage's process: returns when the stage is over, then ends the whole process group."""
+
+    async def body() -> None:
+        await make(await Channel.open(sock)).serve()
+
+    try:
+        asyncio.run(body())
+    except BaseException:
+        log.critical("this stage failed", exc_info=True)
+        raise
+    finally:
+        logging.shutdown()
+        os.killpg(0, signal.SIGKILL)  # Python's own exit would wait for the engine core

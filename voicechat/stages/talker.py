@@ -1,0 +1,244 @@
+"""The Talker's process: text pieces become symbol rows, one vLLM engine turns rows into speech tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from typing import Any
+
+import msgspec
+
+from voicechat.cascade.channel import Channel
+from voicechat.cascade.messages import Abort, Codes, Failed, Message, Released, Speak, Spoken, Text
+from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.stages.host import Host, prepare_process, run_host
+
+log = logging.getLogger(__name__)
+
+STEPS_PER_SYMBOL = 8
+"""Bound on a reply's length: no symbol sounds longer than this many steps of 40 ms on average."""
+SPARE_STEPS = 50
+"""Steps that any reply may take on top of that."""
+
+
+class TalkerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the Talker's process needs to know. ``weights_dir`` holds the family's weights, ``model_dir`` the exported LLM."""
+
+    model_dir: str
+    weights_dir: str
+    thinker: str | None
+    pool: PoolSpec
+    max_num_seqs: int
+    max_model_len: int
+    kv_cache_bytes: int
+    temperature: float
+    top_k: int
+    threads: int
+    log_level: int
+
+
+def run(sock: socket.socket, config: TalkerConfig) -> None:
+    """Body of the spawned process."""
+    prepare_process(config.threads, config.log_level)
+    run_host(sock, lambda channel: Talker(channel, config))
+
+
+class _Utterance:
+    """One reply being spoken: its text so far, and its engine request once that has begun."""
+
+    def __init__(self, message: Speak, frontend: Any) -> None:
+        self.id = message.id
+        self.slot = message.slot
+        self.generation = message.generation
+        self.voice = message.voice
+        self.seed = message.seed
+        self.frontend = frontend
+        self.symbols = 0
+        self.final = False
+        self.sounds = False
+        self.task: asyncio.Task[None] | None = None
+        self.waits: list[float] = []
+
+
+class Talker(Host):
+    """Fire and forget: text goes into the pool as it comes; the engine's gate holds a request that is ahead of its text."""
+
+    def __init__(self, channel: Channel, config: TalkerConfig) -> None:
+        super().__init__(channel)
+        self.config = config
+        self.pool = Pool(config.pool)
+        self._utterances: dict[int, _Utterance] = {}
+        self._waker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._waker.setblocking(False)
+        self._engine: Any = None
+
+    async def warm_up(self) -> dict[str, str | int | float]:
+        started = time.monotonic()
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        from voicechat.models.embedded import frontend, talker
+        from voicechat.models.embedded.weights import load_voice_config
+        from voicechat.stages.bookkeeping import CONFIG_KEY
+        from voicechat.stages.talker_engine import wake_address
+
+        config = self.config
+        self._model = talker
+        self._voices = load_voice_config(config.weights_dir).talker.voices
+        frontend.load_g2p()
+        self._new_frontend = frontend.TextFrontend
+        self._wake_address = wake_address(config.pool.name)
+        self._engine = AsyncLLM.from_engine_args(
+            AsyncEngineArgs(
+                model=config.model_dir,
+                dtype="bfloat16",
+                skip_tokenizer_init=True,
+                enforce_eager=True,
+                enable_prompt_embeds=True,
+                enable_prefix_caching=False,
+                max_model_len=config.max_model_len,
+                max_num_seqs=config.max_num_seqs,
+                kv_cache_memory_bytes=config.kv_cache_bytes,
+                block_size=32,
+                async_scheduling=False,
+                worker_cls="voicechat.stages.talker_engine.TalkerWorker",
+                scheduler_cls="voicechat.stages.talker_engine.GatedScheduler",
+                additional_config={
+                    CONFIG_KEY: {
+                        "pool": msgspec.to_builtins(config.pool),
+                        "weights": config.weights_dir,
+                        "thinker": config.thinker,
+                    }
+                },
+                disable_log_stats=True,
+                generation_config="vllm",
+            )
+        )
+        await self._rehearse()
+        return {"seconds": round(time.monotonic() - started, 2), "voices": ",".join(self._voices)}
+
+    async def _rehearse(self) -> None:
+        """Speak one sentence of the last slot, as a real request does, so that the first caller meets warm code."""
+        slot = self.config.pool.slots - 1
+        self.pool.begin(slot, 0)
+        utterance = _Utterance(Speak(0, slot, 0, self._voices[0]), self._new_frontend())
+        rows = [*utterance.frontend.push("Hello"), *utterance.frontend.push(" there."), *utterance.frontend.finish()]
+        self.pool.append_symbols(slot, [(row.symbol, -1) for row in rows], final=True)
+        prompt, sampling = self._request(utterance)
+        sampling.max_tokens = 16
+        async for _ in self._engine.generate(prompt, sampling, "warm-up"):
+            pass
+
+    def handle(self, message: Message) -> None:
+        match message:
+            case Speak():
+                self._utterances[message.id] = _Utterance(message, self._new_frontend())
+            case Text():
+                if (utterance := self._utterances.get(message.id)) is not None:
+                    self._add_text(utterance, message)
+            case Abort():
+                if (utterance := self._utterances.get(message.id)) is not None:
+                    if utterance.task is None:
+                        self._release(utterance, 0)
+                    else:
+                        utterance.task.cancel()
+                        self._wake()
+            case _:
+                raise TypeError(f"not a message for the talker: {message!r}")
+
+    def _add_text(self, utterance: _Utterance, message: Text) -> None:
+        rows = [row for piece in message.pieces for row in utterance.frontend.push(piece)]
+        if message.final:
+            rows += utterance.frontend.finish()
+            utterance.final = True
+        last_row = self.pool.spec.max_rows - 1
+        try:
+            pairs = [(row.symbol, min(row.token, last_row)) for row in rows]
+            self.pool.append_symbols(utterance.slot, pairs, final=message.final)
+        except ValueError as error:
+            self.channel.send(Failed(utterance.id, str(error), invalid=True, param="max_tokens"))
+            if utterance.task is None:
+                self._release(utterance, 0)
+            else:
+                utterance.task.cancel()
+            return
+        utterance.symbols += len(rows)
+        if rows:
+            utterance.waits.append((time.monotonic_ns() - message.sent_ns) / 1000)
+        utterance.sounds |= any(row.symbol for row in rows)
+        if utterance.task is None:
+            if message.final and not utterance.sounds:
+                self.channel.send(Spoken(utterance.id, "end"))
+                self._release(utterance, 0)
+            elif message.final or utterance.symbols > self._model.RIGHT:
+                utterance.task = self.spawn(self._speak(utterance), f"speak-{utterance.id}")
+        else:
+            self._wake()
+
+    def _request(self, utterance: _Utterance) -> tuple[dict[str, list[int]], Any]:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        config = self.config
+        return {"prompt_token_ids": [self._model.BOS]}, SamplingParams(
+            temperature=config.temperature,
+            top_k=config.top_k,
+            seed=utterance.seed,
+            max_tokens=config.max_model_len - 2,
+            stop_token_ids=[self._model.EOS],
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+            extra_args={
+                "slot": utterance.slot,
+                "ack": utterance.generation,
+                "pointer": 0,
+                "voice": self._voices.index(utterance.voice),
+            },
+        )
+
+    async def _speak(self, utterance: _Utterance) -> None:
+        request_id, steps, reason = str(utterance.id), 0, "end"
+        try:
+            outputs = self._engine.generate(*self._request(utterance), request_id)
+            self._wake()
+            async for output in outputs:
+                part = output.outputs[0]
+                codes = tuple(self._model.split(token)[0] for token in part.token_ids if token < self._model.BOS)
+                steps += len(codes)
+                if codes:
+                    self.channel.send(Codes(utterance.id, codes, tuple(utterance.waits)))
+                    utterance.waits.clear()
+                if part.finish_reason == "length" or (utterance.final and steps > self._bound(utterance)):
+                    log.warning(
+                        "reply %s was broken off after %d steps for %d symbols", request_id, steps, utterance.symbols
+                    )
+                    reason = "length"
+                    await self._engine.abort(request_id)
+                    break
+            self.channel.send(Spoken(utterance.id, reason))
+        except asyncio.CancelledError:
+            await self._engine.abort(request_id)
+            self._wake()
+        finally:
+            self._release(utterance, utterance.generation)
+
+    @staticmethod
+    def _bound(utterance: _Utterance) -> int:
+        return utterance.symbols * STEPS_PER_SYMBOL + SPARE_STEPS
+
+    def _release(self, utterance: _Utterance, ack: int) -> None:
+        del self._utterances[utterance.id]
+        self.channel.send(Released(utterance.id, ack))
+
+    def _wake(self) -> None:
+        """Rouse an engine that sleeps because all its requests are held."""
+        try:
+            self._waker.sendto(b".", self._wake_address)
+        except BlockingIOError:
+            pass  # its queue is full of wake-ups already
+
+    async def close(self) -> None:
+        if self._engine is not None:
+            self._engine.shutdown()

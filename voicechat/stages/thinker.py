@@ -1,0 +1,233 @@
+"""The Thinker's process: one vLLM engine that writes replies, and the ears for models that cannot hear by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from voicechat.cascade.channel import Channel
+from voicechat.cascade.messages import (
+    Abort,
+    Failed,
+    Generate,
+    Message,
+    Piece,
+    Released,
+    Transcribe,
+    Transcript,
+    Turn,
+    Written,
+)
+from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.stages.host import Host, prepare_process, run_host
+
+log = logging.getLogger(__name__)
+
+
+class ThinkerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the Thinker's process needs to know. Folders are local; ``None`` for ears means a model that needs none."""
+
+    model_dir: str
+    ears_dir: str | None
+    pool: PoolSpec
+    dtype: str
+    max_num_seqs: int
+    max_model_len: int
+    kv_cache_bytes: int
+    threads: int
+    ears_threads: int
+    ears_beam_size: int
+    default_max_tokens: int
+    temperature: float
+    top_p: float
+    repetition_penalty: float
+    system_prompt: str
+    log_level: int
+
+
+def run(sock: socket.socket, config: ThinkerConfig) -> None:
+    """Body of the spawned process."""
+    prepare_process(config.threads, config.log_level)
+    run_host(sock, lambda channel: Thinker(channel, config))
+
+
+class Thinker(Host):
+    """Prompt building, generation and transcription, all requests at once."""
+
+    def __init__(self, channel: Channel, config: ThinkerConfig) -> None:
+        super().__init__(channel)
+        self.config = config
+        self.pool = Pool(config.pool)
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._hearing: dict[int, Future[str]] = {}
+        self._ears_thread = ThreadPoolExecutor(1, thread_name_prefix="ears")
+        self._ears: Any = None
+        self._engine: Any = None
+
+    async def warm_up(self) -> dict[str, str | int | float]:
+        started = time.monotonic()
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        from voicechat.models.embedded.thinker import ChatPrompt
+        from voicechat.stages.bookkeeping import CONFIG_KEY
+
+        config = self.config
+        loop = asyncio.get_running_loop()
+        ears = None
+        if config.ears_dir is not None:
+            ears = loop.run_in_executor(self._ears_thread, self._load_ears)
+        self._engine = AsyncLLM.from_engine_args(
+            AsyncEngineArgs(
+                model=config.model_dir,
+                dtype=config.dtype,
+                enforce_eager=True,
+                max_model_len=config.max_model_len,
+                max_num_seqs=config.max_num_seqs,
+                kv_cache_memory_bytes=config.kv_cache_bytes,
+                block_size=32,
+                enable_prefix_caching=True,
+                async_scheduling=False,
+                worker_cls="voicechat.stages.thinker_engine.ThinkerWorker",
+                scheduler_cls="voicechat.stages.thinker_engine.AckScheduler",
+                additional_config={CONFIG_KEY: {"pool": msgspec.to_builtins(config.pool)}},
+                disable_log_stats=True,
+                generation_config="vllm",
+            )
+        )
+        self.prompt = ChatPrompt(self._engine.get_tokenizer(), config.system_prompt)
+        if ears is not None:
+            await ears
+        # The system turn's keys and values stay in the prefix cache from here on.
+        for question in ("Hello!", "What is the capital of France?"):
+            ids = self.prompt.ids([Turn("user", question)])
+            async for _ in self._engine.generate(
+                {"prompt_token_ids": ids},
+                self._sampling(Generate(0, (), False, max_tokens=4), {}),
+                f"warm-up-{question}",
+            ):
+                pass
+        return {"seconds": round(time.monotonic() - started, 2), "max_model_len": config.max_model_len}
+
+    def _load_ears(self) -> None:
+        from voicechat.models.embedded.ears import Ears
+
+        assert self.config.ears_dir is not None
+        self._ears = Ears(self.config.ears_dir, threads=self.config.ears_threads, beam_size=self.config.ears_beam_size)
+        self._ears.warm_up()
+
+    def handle(self, message: Message) -> None:
+        match message:
+            case Generate():
+                self._running[message.id] = self.spawn(self._generate(message), f"generate-{message.id}")
+            case Transcribe():
+                self._hearing[message.id] = self._listen(message)
+            case Abort():
+                if (task := self._running.get(message.id)) is not None:
+                    task.cancel()
+                if (hearing := self._hearing.get(message.id)) is not None:
+                    hearing.cancel()  # takes effect only if it still waits for its turn
+            case _:
+                raise TypeError(f"not a message for the thinker: {message!r}")
+
+    def _sampling(self, message: Generate, facts: dict[str, int]) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        config = self.config
+        return SamplingParams(
+            max_tokens=message.max_tokens or config.default_max_tokens,
+            temperature=config.temperature if message.temperature is None else message.temperature,
+            top_p=config.top_p if message.top_p is None else message.top_p,
+            repetition_penalty=config.repetition_penalty,
+            seed=message.seed,
+            stop=list(message.stop),
+            output_kind=RequestOutputKind.DELTA,
+            extra_args=facts,
+        )
+
+    async def _generate(self, message: Generate) -> None:
+        request_id, ack = f"{message.id}", 0
+        try:
+            ids = self.prompt.ids(message.turns)
+            room = self.config.max_model_len - len(ids)
+            wanted = message.max_tokens or self.config.default_max_tokens
+            if room < 1 or (message.max_tokens is not None and message.max_tokens > room):
+                self.channel.send(self._too_long(message, len(ids)))
+                return
+            facts: dict[str, int] = {}
+            if message.rows:
+                ack = message.generation
+                facts = {"slot": message.slot, "ack": ack, "first": len(ids) - 1}
+                wanted = min(wanted, self.pool.spec.max_rows)
+            message = msgspec.structs.replace(message, max_tokens=min(wanted, room))
+            made, cached, reason = 0, 0, "abort"
+            async for output in self._engine.generate(
+                {"prompt_token_ids": ids}, self._sampling(message, facts), request_id
+            ):
+                part = output.outputs[0]
+                cached = output.num_cached_tokens or cached
+                made += len(part.token_ids)
+                if part.token_ids or part.text:
+                    # The rows of these tokens are written: the copy ran in the step that sampled them.
+                    padding = ("",) * (len(part.token_ids) - 1)
+                    self.channel.send(Piece(message.id, (*padding, part.text), time.monotonic_ns()))
+                if part.finish_reason is not None:
+                    reason = part.finish_reason
+            self.channel.send(Written(message.id, reason, len(ids), cached, made))
+        except asyncio.CancelledError:
+            await self._engine.abort(request_id)
+        except ValueError as error:  # vLLM's and the template's word for a request that can't be run
+            self.channel.send(Failed(message.id, str(error), invalid=True, param="messages"))
+        finally:
+            del self._running[message.id]
+            self.channel.send(Released(message.id, ack))
+
+    def _too_long(self, message: Generate, prompt: int) -> Failed:
+        limit = self.config.max_model_len
+        if prompt >= limit:
+            text = f"This model's maximum context length is {limit} tokens, but the messages take {prompt}. Please shorten them."
+            return Failed(message.id, text, invalid=True, param="messages", code="context_length_exceeded")
+        text = (
+            f"max_tokens is too large: {message.max_tokens}. The maximum context length is {limit} tokens, "
+            f"of which the messages take {prompt}."
+        )
+        return Failed(message.id, text, invalid=True, param="max_tokens", code="context_length_exceeded")
+
+    def _listen(self, message: Transcribe) -> Future[str]:
+        """Queue a sound for the ears; its :class:`Transcript` (or :class:`Failed`) follows in any case."""
+        pcm = self.pool.bays[message.bay, : message.count].copy()
+        started = time.monotonic()
+        hearing: Future[str] = self._ears_thread.submit(self._hear, pcm)
+
+        async def answer() -> None:
+            try:
+                text = await asyncio.wrap_future(hearing)
+            except asyncio.CancelledError:
+                self.channel.send(Failed(message.id, "the transcription was cancelled"))
+            else:
+                self.channel.send(Transcript(message.id, text, time.monotonic() - started))
+            finally:
+                del self._hearing[message.id]
+
+        self.spawn(answer(), f"transcribe-{message.id}")
+        return hearing
+
+    def _hear(self, pcm: npt.NDArray[np.float32]) -> str:
+        if self._ears is None:
+            raise RuntimeError("this model has no ears of its own, and none were configured")
+        text: str = self._ears.transcribe(pcm)
+        return text
+
+    async def close(self) -> None:
+        self._ears_thread.shutdown(wait=False, cancel_futures=True)
+        if self._engine is not None:
+            self._engine.shutdown()

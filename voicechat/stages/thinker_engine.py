@@ -1,0 +1,92 @@
+"""The Thinker's hooks into vLLM: hidden states of each newly written token go into the response's slot.
+
+The row of reply token ``i`` is the last hidden state of the position that predicts it, ``prompt length - 1 + i``: it exists
+in the same step in which the token is sampled, so a token that has been announced always has its row.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.platforms import current_platform
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from voicechat.stages.bookkeeping import batch_order, open_pool, request_facts, spans
+from voicechat.stages.host import die_with_parent
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import SchedulerOutput
+
+if current_platform.is_cpu():
+    from vllm.v1.worker.cpu_worker import CPUWorker as Worker
+else:
+    from vllm.v1.worker.gpu_worker import Worker  # type: ignore[assignment]
+
+
+class AckScheduler(Scheduler):
+    """Acknowledges the slots of requests that end before a worker has ever seen them; the worker does it for all others."""
+
+    lane = "thinker_ack"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.pool = open_pool(self.vllm_config)
+        self._seen: set[str] = set()
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        output = super().schedule(*args, **kwargs)
+        for request in output.scheduled_new_reqs:
+            self._seen.add(request.req_id)
+        return output
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        if request.request_id in self._seen:
+            self._seen.discard(request.request_id)
+        elif (facts := request_facts(request.sampling_params)) is not None:
+            getattr(self.pool, self.lane)[facts["slot"]] = facts["ack"]
+        return super()._free_request(request, *args, **kwargs)
+
+
+class ThinkerWorker(Worker):
+    """Copies hidden states from the model's output into the pool, once per row, right after each forward pass."""
+
+    def init_device(self) -> None:
+        die_with_parent()
+        super().init_device()
+        self._pool = open_pool(self.vllm_config)
+        self._rows = torch.from_numpy(self._pool.hidden).view(torch.bfloat16)
+        self._requests: dict[str, dict[str, Any]] = {}
+
+    def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
+        for request in scheduler_output.scheduled_new_reqs:
+            if (facts := request_facts(request.sampling_params)) is not None:
+                self._requests[request.req_id] = facts
+        for request_id in scheduler_output.finished_req_ids:
+            if (facts := self._requests.pop(request_id, None)) is not None:
+                self._pool.thinker_ack[facts["slot"]] = facts["ack"]
+        result = super().execute_model(scheduler_output)
+        state = self.model_runner.execute_model_state
+        if state is not None and scheduler_output.total_num_scheduled_tokens and self._requests:
+            self._capture(state.hidden_states, scheduler_output)
+        return result
+
+    def _capture(self, hidden: torch.Tensor, output: SchedulerOutput) -> None:
+        pool, started, written = self._pool, time.monotonic_ns(), 0
+        for span in spans(batch_order(self.model_runner), output):
+            facts = self._requests.get(span.request_id)
+            if facts is None:
+                continue
+            row = span.start - facts["first"]  # of the span's first position; negative inside the prompt
+            skip = max(0, -row)
+            end = min(row + span.count, pool.spec.max_rows)
+            if row + skip < end:
+                count = end - row - skip
+                source = hidden[span.offset + skip : span.offset + skip + count]
+                self._rows[facts["slot"], row + skip : end].copy_(source)
+                pool.hidden_ready[facts["slot"]] = end
+                written += count
+        if written:
+            pool.counters[0] += written
+            pool.counters[1] += time.monotonic_ns() - started

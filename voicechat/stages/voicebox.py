@@ -1,0 +1,101 @@
+"""The VoiceBox's process: chunks of speech codes of all replies become sound, several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from voicechat.cascade.channel import Channel
+from voicechat.cascade.messages import Decode, Message, Sound
+from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.stages.host import Host, prepare_process, run_host
+
+log = logging.getLogger(__name__)
+
+
+class VoiceBoxConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the VoiceBox's process needs to know. ``shapes`` are the chunk lengths (steps with context) to warm up."""
+
+    weights_dir: str
+    pool: PoolSpec
+    max_batch: int
+    threads: int
+    shapes: tuple[int, ...]
+    log_level: int
+
+
+def run(sock: socket.socket, config: VoiceBoxConfig) -> None:
+    """Body of the spawned process."""
+    prepare_process(config.threads, config.log_level)
+    run_host(sock, lambda channel: VoiceBox(channel, config))
+
+
+class VoiceBox(Host):
+    """Micro-batching: whatever chunks of one length wait when the network becomes free are decoded together."""
+
+    def __init__(self, channel: Channel, config: VoiceBoxConfig) -> None:
+        super().__init__(channel)
+        self.config = config
+        self.pool = Pool(config.pool)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self._waiting: list[Decode] = []
+        self._more = asyncio.Event()
+        self._net: Any = None
+
+    async def warm_up(self) -> dict[str, str | int | float]:
+        started = time.monotonic()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
+        self.spawn(self._work(), "decode")
+        return {"seconds": round(time.monotonic() - started, 2)}
+
+    def _load(self) -> None:
+        import torch
+
+        from voicechat.models.embedded.voicebox import load_voicebox
+
+        torch.set_num_threads(self.config.threads)
+        self._net = load_voicebox(self.config.weights_dir)
+        for length in self.config.shapes:
+            for batch in {1, self.config.max_batch}:
+                self._decode([(0,) * length] * batch)
+
+    def handle(self, message: Message) -> None:
+        if not isinstance(message, Decode):
+            raise TypeError(f"not a message for the voicebox: {message!r}")
+        self._waiting.append(message)
+        self._more.set()
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._waiting:
+                self._more.clear()
+                await self._more.wait()
+            length = len(self._waiting[0].codes)
+            batch = [message for message in self._waiting if len(message.codes) == length][: self.config.max_batch]
+            self._waiting = [message for message in self._waiting if not any(message is other for other in batch)]
+            sounds = await loop.run_in_executor(self._thread, self._decode, [message.codes for message in batch])
+            for message, sound in zip(batch, sounds, strict=True):
+                step = len(sound) // length
+                samples = sound[message.left * step : (message.left + message.emit) * step]
+                self.pool.write_pcm(message.slot, message.start, samples)
+                self.channel.send(Sound(message.id, message.start, len(samples)))
+
+    def _decode(self, codes: list[tuple[int, ...]]) -> npt.NDArray[np.int16]:
+        """Codes ``[batch, steps]`` to int16 sound ``[batch, steps * 960]``."""
+        import torch
+
+        with torch.inference_mode():
+            sound = self._net.decode(torch.tensor(codes)).numpy()
+        return np.rint(np.clip(sound, -1.0, 1.0) * 32767.0).astype(np.int16)
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
