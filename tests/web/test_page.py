@@ -1,0 +1,202 @@
+"""The page in headless Chromium with a fake microphone: against a cascade without models, and the real server."""
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.cascade_double import TONE_LEVEL
+from tests.netns import Namespace
+from tests.speech import silence, write_wav
+from tests.web.conftest import Visit
+from tests.web.double_server import ANSWER
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True, "has_touch": True}
+DESK = {"viewport": {"width": 1280, "height": 800}}
+
+
+LEVEL = """
+async (milliseconds) => {
+  const context = new AudioContext();
+  const analyser = new AnalyserNode(context, { fftSize: 2048 });
+  context.createMediaStreamSource(document.getElementById("speaker").srcObject).connect(analyser);
+  const samples = new Float32Array(analyser.fftSize);
+  const powers = [];
+  const end = performance.now() + milliseconds;
+  while (performance.now() < end) {
+    await new Promise((resolve) => setTimeout(resolve, 40));
+    analyser.getFloatTimeDomainData(samples);
+    powers.push(samples.reduce((sum, x) => sum + x * x, 0) / samples.length);
+  }
+  await context.close();
+  powers.splice(0, 3); // the graph needs a moment
+  return Math.sqrt(powers.reduce((sum, x) => sum + x, 0) / powers.length);
+}
+"""
+
+
+def heard_level(visit: Visit, milliseconds: int = 1500) -> float:
+    """RMS of what the loudspeaker is given, full scale 1."""
+    return visit.page.evaluate(LEVEL, milliseconds)
+
+
+def inbound(visit: Visit) -> dict:
+    return visit.page.evaluate("inboundAudio()")
+
+
+def test_spoken_question_spoken_answer(namespace, double_server, browse, question, shots):
+    url = double_server()
+    visit = Visit(browse(namespace, question), url, **DESK)
+    page = visit.page
+    page.wait_for_load_state("networkidle")
+    page.screenshot(path=shots / "1-idle.png")
+    page.get_by_role("button", name="Talk").click()
+    visit.state("hearing")
+    page.wait_for_timeout(400)
+    page.screenshot(path=shots / "2-hearing.png")
+    visit.state("thinking")
+    page.wait_for_timeout(150)
+    page.screenshot(path=shots / "3-thinking.png")
+    visit.state("speaking")
+    page.wait_for_timeout(600)
+    page.screenshot(path=shots / "4-speaking.png")
+    assert heard_level(visit) == pytest.approx(TONE_LEVEL / 32768 / 2**0.5, rel=0.1)
+    ended = inbound(visit)
+    assert ended["concealedSamples"] - ended["silentConcealedSamples"] < 0.1 * ended["totalSamplesReceived"]
+    visit.state("listening")
+    rows = page.locator("#conversation li")
+    assert rows.locator(".bubble").all_inner_texts() == ["What is the capital of France?", ANSWER]
+    assert re.fullmatch(r"answered after \d+\.\d s", rows.nth(1).locator(".note").inner_text())
+    page.get_by_role("button", name="End", exact=True).click()
+    visit.state("idle")
+    page.screenshot(path=shots / "5-after.png")
+    assert visit.complaints == []
+    assert all(request.startswith((url, "data:", "blob:")) for request in visit.requests), (
+        "no request leaves the server"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_phone_typed_question(namespace, double_server, browse, shots, scheme):
+    visit = Visit(browse(namespace), double_server(), **PHONE, color_scheme=scheme)
+    page = visit.page
+    page.screenshot(path=shots / f"phone-{scheme}-1-idle.png")
+    page.get_by_label("Type a message instead").fill("What is the capital of France?")
+    page.keyboard.press("Enter")
+    visit.state("speaking")
+    page.wait_for_timeout(600)
+    page.screenshot(path=shots / f"phone-{scheme}-2-speaking.png")
+    visit.state("listening")
+    assert page.locator(".bubble").all_inner_texts() == ["What is the capital of France?", ANSWER]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+    assert visit.complaints == []
+
+
+def test_typing_interrupts(namespace, double_server, browse):
+    visit = Visit(browse(namespace), double_server())
+    for _ in range(2):
+        visit.page.get_by_label("Type a message instead").fill("Again")
+        visit.page.get_by_role("button", name="Send").click()
+        visit.state("speaking")
+        visit.page.wait_for_timeout(500)
+    assert visit.page.locator(".assistant .note").first.inner_text() == "interrupted"
+    assert visit.page.locator("#alert").is_hidden()
+    assert visit.complaints == []
+
+
+def test_mute(namespace, double_server, browse, question):
+    visit = Visit(browse(namespace, question), double_server())
+    visit.page.get_by_role("button", name="Talk").click()
+    visit.state("listening")
+    visit.page.get_by_role("button", name="Mute").click()
+    visit.page.wait_for_timeout(3500)
+    assert visit.page.locator("#status").inner_text() == "Muted"
+    assert visit.page.locator(".bubble").count() == 0
+    assert visit.page.get_by_role("button", name="Unmute").get_attribute("aria-pressed") == "true"
+
+
+def test_microphone_refused(namespace, double_server, browse, shots):
+    visit = Visit(browse(namespace), double_server(), **DESK)
+    visit.page.evaluate(
+        """() => {
+          const refuse = async () => { throw new DOMException("no", "NotAllowedError"); };
+          navigator.mediaDevices.getUserMedia = refuse;
+        }"""
+    )
+    visit.page.get_by_role("button", name="Talk").click()
+    visit.page.get_by_role("alert").wait_for()
+    assert "microphone is blocked" in visit.page.get_by_role("alert").inner_text()
+    visit.page.screenshot(path=shots / "error-microphone.png")
+    visit.page.get_by_role("button", name="Dismiss").click()
+    assert visit.page.locator("#alert").is_hidden()
+    assert visit.page.locator("body").get_attribute("data-state") == "idle"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"), [(["--not-ready"], "warming up"), (["--max-sessions", "0"], "lines are busy")]
+)
+def test_refusals_are_explained(namespace, double_server, browse, arguments, text):
+    visit = Visit(browse(namespace), double_server(*arguments))
+    visit.page.get_by_role("button", name="Talk").click()
+    visit.page.get_by_role("alert").wait_for()
+    assert text in visit.page.get_by_role("alert").inner_text()
+    visit.state("idle")
+
+
+def test_access_key(namespace, double_server, browse, shots):
+    visit = Visit(browse(namespace), double_server("--key", "open sesame"))
+    visit.page.get_by_role("button", name="Talk").click()
+    key = visit.page.get_by_label("This server asks for an access key")
+    key.fill("open sesame")
+    visit.page.screenshot(path=shots / "key.png")
+    visit.page.get_by_role("button", name="Use key").click()
+    visit.state("listening")
+
+
+def test_server_that_goes_away(namespace, double_server, browse, shots):
+    visit = Visit(browse(namespace), double_server())
+    visit.page.get_by_role("button", name="Talk").click()
+    visit.state("listening")
+    visit.page.evaluate("peers.at(-1).close()")  # nothing tells this page
+    visit.page.get_by_role("button", name="End", exact=True).click()
+    visit.state("idle")
+
+
+def test_server_ends_the_call(namespace, double_server, browse):
+    visit = Visit(browse(namespace), double_server())
+    with visit.page.expect_response("**/v1/realtime/calls") as made:
+        visit.page.get_by_role("button", name="Talk").click()
+    visit.state("listening")
+    location = made.value.headers["location"]
+    visit.page.evaluate("(path) => fetch(path, { method: 'POST' })", f"{location}/hangup")
+    visit.page.get_by_role("alert").wait_for()
+    assert "ended the call" in visit.page.get_by_role("alert").inner_text()
+    visit.state("idle")
+
+
+@pytest.fixture
+def spoken_question(tmp_path):
+    """A real question: a WAV for the microphone."""
+    hibari = pytest.importorskip("hibari")
+    words = np.asarray(hibari.Hibari()("What is the capital of France?"), dtype=np.float32)
+    rate = hibari.SAMPLE_RATE
+    return write_wav(tmp_path / "spoken.wav", np.concatenate([silence(1.5, rate), words, silence(120, rate)]), rate)
+
+
+def test_real_server(real_server, browse, spoken_question, shots):
+    """The same page, with all stages real."""
+    visit = Visit(browse(Namespace(None), spoken_question), real_server, **DESK)
+    page = visit.page
+    page.get_by_role("button", name="Talk").click()
+    visit.state("hearing", seconds=30)
+    visit.state("speaking", seconds=60)
+    assert 0.01 < heard_level(visit) < 0.5
+    page.screenshot(path=shots / "real-speaking.png")
+    visit.state("listening", seconds=90)
+    asked, answered = page.locator(".bubble").all_inner_texts()
+    assert "capital of france" in asked.lower()
+    assert len(answered.split()) >= 2
+    page.get_by_role("button", name="End", exact=True).click()
+    visit.state("idle")
+    page.screenshot(path=shots / "real-after.png")
+    assert visit.complaints == []

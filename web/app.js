@@ -1,0 +1,266 @@
+// The page: one button, what is being said, and how it goes. The call itself is in call.js.
+
+import { Call, CallError } from "./call.js";
+import { Level } from "./level.js";
+
+const $ = (id) => document.getElementById(id);
+const page = document.body;
+const conversation = $("conversation");
+const speaker = $("speaker");
+
+const STATUS = {
+  idle: "Ready when you are",
+  connecting: "Connecting…",
+  listening: "Listening",
+  hearing: "Hearing you",
+  thinking: "Thinking…",
+  speaking: "Speaking",
+};
+
+let call = null;
+let muted = false;
+let typedOnly = false;
+let state = "idle";
+let owed = false; // something was said that has no sound yet
+let generating = false; // a response is being made
+const items = new Map(); // item id -> { bubble, note }
+const responses = new Map(); // response id -> item id
+const level = new Level();
+
+function setState(next) {
+  state = next;
+  page.dataset.state = next;
+  let text = STATUS[next];
+  if (next === "listening" && typedOnly) text = "Connected. Type a message";
+  if (next === "listening" && muted) text = "Muted";
+  $("status").textContent = text;
+  $("talk-label").textContent = next === "idle" ? "Talk" : "End";
+  $("mute").disabled = next === "idle" || next === "connecting" || typedOnly;
+}
+
+function showAlert(message) {
+  $("alert-text").textContent = message;
+  $("alert").hidden = !message;
+}
+
+function bubbleFor(itemId, role) {
+  let item = items.get(itemId);
+  if (!item) {
+    const row = document.createElement("li");
+    row.className = role;
+    const who = document.createElement("span");
+    who.className = "hidden";
+    who.textContent = role === "user" ? "You: " : "Answer: ";
+    const bubble = document.createElement("div");
+    bubble.className = "bubble";
+    const note = document.createElement("small");
+    note.className = "note";
+    row.append(who, bubble, note);
+    conversation.append(row);
+    item = { row, bubble, note };
+    items.set(itemId, item);
+    page.classList.remove("empty");
+  }
+  return item;
+}
+
+function setText(itemId, role, text) {
+  const { row, bubble } = bubbleFor(itemId, role);
+  bubble.textContent = text;
+  bubble.classList.toggle("waiting", !text);
+  row.scrollIntoView({ block: "end" });
+}
+
+function dropItem(itemId) {
+  items.get(itemId)?.row.remove();
+  items.delete(itemId);
+}
+
+function settle() {
+  if (state === "hearing" || state === "thinking") setState(owed ? "thinking" : "listening");
+}
+
+const handlers = {
+  "session.created"({ session }) {
+    $("model").textContent = session.model ?? "";
+    $("model").hidden = !session.model;
+  },
+  "input_audio_buffer.speech_started"({ item_id }) {
+    setState("hearing");
+    setText(item_id, "user", "");
+  },
+  "input_audio_buffer.speech_stopped"() {
+    if (state === "hearing") setState("thinking");
+  },
+  "input_audio_buffer.committed"() {
+    owed = true;
+  },
+  "input_audio_buffer.cleared"() {
+    for (const [id, { row, bubble }] of items) {
+      if (row.classList.contains("user") && !bubble.textContent) dropItem(id);
+    }
+    settle();
+  },
+  "conversation.item.input_audio_transcription.completed"({ item_id, transcript }) {
+    if (transcript) return setText(item_id, "user", transcript);
+    dropItem(item_id);
+    owed = false;
+    settle();
+  },
+  "conversation.item.input_audio_transcription.failed"({ item_id, error }) {
+    dropItem(item_id);
+    owed = false;
+    showAlert(`You could not be understood: ${error.message}`);
+    settle();
+  },
+  "conversation.item.added"({ item }) {
+    const text = item.content?.find((part) => part.type === "input_text")?.text;
+    if (item.role === "user" && text) setText(item.id, "user", text);
+  },
+  "response.created"() {
+    generating = true;
+    owed = true;
+    if (state === "listening") setState("thinking");
+  },
+  "response.output_audio_transcript.delta"({ item_id, response_id, delta }) {
+    responses.set(response_id, item_id);
+    setText(item_id, "assistant", (items.get(item_id)?.bubble.textContent ?? "") + delta);
+  },
+  "output_audio_buffer.started"() {
+    owed = false;
+    if (state !== "hearing") setState("speaking");
+  },
+  "output_audio_buffer.stopped"() {
+    if (state === "speaking") setState("listening");
+  },
+  "output_audio_buffer.cleared"() {
+    if (state === "speaking") setState("listening");
+  },
+  "conversation.item.truncated"({ item_id }) {
+    const item = items.get(item_id);
+    if (item) item.note.textContent = "interrupted";
+  },
+  "response.done"({ response }) {
+    generating = false;
+    const item = items.get(responses.get(response.id));
+    const times = response.metadata ?? {};
+    if (response.status === "failed") {
+      const { code, message } = response.status_details?.error ?? {};
+      showAlert(code === "overloaded" ? "The server is busy. Say it again in a moment." : `No answer: ${message}`);
+    } else if (item && times.endpointing_ms && times.first_sound_ms) {
+      const seconds = (Number(times.endpointing_ms) + Number(times.first_sound_ms)) / 1000;
+      item.note.textContent ||= `answered after ${seconds.toFixed(1)} s`;
+    }
+    if (response.status !== "completed" || !item) {
+      owed = false;
+      settle();
+    }
+  },
+  error({ error }) {
+    showAlert(error.message);
+  },
+};
+
+async function startCall({ withMicrophone }) {
+  showAlert("");
+  $("key-form").hidden = true;
+  typedOnly = !withMicrophone;
+  muted = false;
+  owed = generating = false;
+  $("mute").setAttribute("aria-pressed", "false");
+  delete page.dataset.muted;
+  setState("connecting");
+  level.open();
+  const mine = new Call(sessionStorage.getItem("key") ?? "");
+  call = mine;
+  mine.addEventListener("event", ({ detail }) => handlers[detail.type]?.(detail));
+  mine.addEventListener("track", ({ detail }) => {
+    speaker.srcObject = detail;
+    speaker.play().catch(() => showAlert("The browser does not let this page play sound. Press Talk again."));
+    level.listen("output", detail);
+  });
+  mine.addEventListener("ended", ({ detail }) => call === mine && endCall(detail));
+  try {
+    await mine.start({ withMicrophone });
+  } catch (error) {
+    if (call === mine) endCall(error);
+    return false;
+  }
+  if (mine.microphone) level.listen("input", mine.microphone);
+  if (state === "connecting") setState("listening");
+  keepAwake();
+  return true;
+}
+
+function endCall(error) {
+  call = null;
+  level.close();
+  speaker.srcObject = null;
+  for (const [id, { bubble }] of items) if (!bubble.textContent) dropItem(id);
+  if (!items.size) page.classList.add("empty");
+  setState("idle");
+  if (error instanceof CallError && error.code !== "ended") showAlert(error.message);
+  if (error?.code === "key") {
+    $("key-form").hidden = false;
+    $("key").focus();
+  }
+}
+
+async function keepAwake() {
+  try {
+    const lock = await navigator.wakeLock?.request("screen");
+    call?.addEventListener("ended", () => lock?.release());
+  } catch {
+    // a nicety that some browsers refuse
+  }
+}
+
+$("talk").addEventListener("click", () => (call ? call.end() : startCall({ withMicrophone: true })));
+
+$("mute").addEventListener("click", () => {
+  muted = !muted;
+  if (call) call.muted = muted;
+  $("mute").setAttribute("aria-pressed", String(muted));
+  $("mute-label").textContent = muted ? "Unmute" : "Mute";
+  if (muted) page.dataset.muted = "true";
+  else delete page.dataset.muted;
+  if (state === "listening") setState("listening");
+});
+
+$("typed").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const text = $("text").value.trim();
+  if (!text || state === "connecting") return;
+  if (!call && !(await startCall({ withMicrophone: false }))) return;
+  $("text").value = "";
+  if (state === "thinking" || state === "speaking") {
+    if (generating) call.send({ type: "response.cancel" });
+    call.send({ type: "output_audio_buffer.clear" });
+  }
+  const content = [{ type: "input_text", text }];
+  call.send({ type: "conversation.item.create", item: { type: "message", role: "user", content } });
+  call.send({ type: "response.create" });
+});
+
+$("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("key", $("key").value.trim());
+  startCall({ withMicrophone: !typedOnly });
+});
+
+$("alert-close").addEventListener("click", () => showAlert(""));
+addEventListener("pagehide", () => call?.end());
+
+level.onlevel = (input, output) => {
+  const shown = state === "speaking" ? output : muted ? 0 : input;
+  document.documentElement.style.setProperty("--level", shown.toFixed(3));
+  const heard = muted ? 0 : input;
+  $("meter").setAttribute("aria-valuenow", String(Math.round(heard * 100)));
+  document.querySelectorAll("#meter i").forEach((bar, index, bars) => {
+    const centre = 1 - Math.abs(index - (bars.length - 1) / 2) / (bars.length / 2);
+    bar.style.height = `${22 + 78 * heard * (0.35 + 0.65 * centre)}%`;
+    bar.classList.toggle("on", heard > 0.04 + 0.3 * (1 - centre));
+  });
+};
+
+setState("idle");
