@@ -21,7 +21,18 @@ from voicechat.config import Settings
 
 _MINIMUM_PYTHON = (3, 11)
 _MEMORY_GB = 5.0
-_PACKAGES = ("aiohttp", "aiortc", "av", "faster-whisper", "gguf", "msgspec", "numpy", "pydantic", "pyyaml")
+_PACKAGES = (
+    "aiohttp",
+    "aiortc",
+    "av",
+    "faster-whisper",
+    "gguf",
+    "hibari-tts",
+    "msgspec",
+    "numpy",
+    "pydantic",
+    "pyyaml",
+)
 _MODEL_PACKAGES = ("safetensors", "tokenizers", "torch", "transformers", "webrtcvad-wheels")
 _STRAY = ("torchvision", "torchaudio", "torchcodec")
 
