@@ -17,6 +17,9 @@ from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Message, Ready, Shutdown
 
 log = logging.getLogger(__name__)
+
+# A killed stage leaves semaphores behind; Python's resource tracker removes them, and need not warn of it.
+os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
 _spawn = multiprocessing.get_context("spawn")
 
 

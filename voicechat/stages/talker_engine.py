@@ -156,7 +156,6 @@ class TalkerWorker(Worker):
     @torch.inference_mode()
     def _condition(self, request_ids: list[str], embeddings: torch.Tensor) -> None:
         assert self._output is not None
-        started = time.monotonic_ns()
         where: list[int] = []
         slots: list[int] = []
         voices: list[int] = []
@@ -172,11 +171,12 @@ class TalkerWorker(Worker):
             pointers.extend(steps)
         if not where:
             return
+        started = time.monotonic_ns()
         symbols, hidden, has_hidden = self._gather(np.array(slots), np.array(pointers))
-        added = self._conditioner(symbols, hidden, has_hidden, torch.tensor(voices))
-        embeddings[torch.tensor(where)] += added.to(embeddings.dtype)
         self._pool.counters[2] += len(where)
         self._pool.counters[3] += time.monotonic_ns() - started
+        added = self._conditioner(symbols, hidden, has_hidden, torch.tensor(voices))
+        embeddings[torch.tensor(where)] += added.to(embeddings.dtype)
 
     def _advance(self, row: _Row, index: int, start: int, count: int) -> list[int]:
         """Pointers of positions ``start`` … ``start + count - 1``; recomputed from the ids after a preemption."""

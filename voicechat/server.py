@@ -1,0 +1,126 @@
+"""The server process: one event loop over the cascade and all faces."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import time
+
+import uvloop
+from aiohttp import web
+
+from voicechat.assemble import assemble
+from voicechat.cascade.coordinator import Coordinator
+from voicechat.cascade.launch import build
+from voicechat.config import Settings, resource_dir
+from voicechat.faces import stats, webrtc
+from voicechat.faces.app import FaceSettings, create_app
+from voicechat.looplag import LoopLag
+from voicechat.media.ice import IceSettings
+from voicechat.media.rtc import PeerSettings
+
+log = logging.getLogger(__name__)
+
+
+def serve(settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM. Returns the exit code: 1 if a stage could not start or the port is taken."""
+    level = logging.getLevelNamesMapping()[settings.server.log_level.upper()]
+    logging.basicConfig(level=level, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("aiohttp.access").setLevel(max(level, logging.WARNING))
+    return uvloop.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sign, stop.set)
+    try:
+        sock = _listen(settings.server.host, settings.server.port)
+    except OSError as error:
+        log.error("can't listen on %s:%d: %s", settings.server.host, settings.server.port, error.strerror or error)
+        return 1
+    started = time.monotonic()
+    log.info("warming %s up; this takes a while", settings.model.name)
+    coordinator = build(settings, assemble(settings))
+    lag = LoopLag()
+    runner = web.AppRunner(make_app(coordinator, settings, lag), access_log=None, shutdown_timeout=5.0)
+    await runner.setup()
+    await web.SockSite(runner, sock).start()  # /healthz and /readyz answer from here on
+    measuring = loop.create_task(lag.measure(), name="loop-lag")
+    code = 0
+    try:
+        if not await _start(coordinator, stop):
+            return 0
+        host, port = sock.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"{settings.model.name} is ready after {time.monotonic() - started:.0f} s: http://{shown}:{port}/", flush=True)
+        await stop.wait()
+    except RuntimeError as error:
+        log.error("%s", error)
+        code = 1
+    finally:
+        measuring.cancel()
+        await runner.cleanup()
+        await coordinator.stop()
+    return code
+
+
+async def _start(coordinator: Coordinator, stop: asyncio.Event) -> bool:
+    """Start the cascade, unless told to stop before it is up."""
+    starting = asyncio.create_task(coordinator.start(), name="start")
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if starting.done():
+        starting.result()
+        return True
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await starting
+    return False
+
+
+def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag) -> web.Application:
+    """The application with every face, by the settings."""
+    server = settings.server
+    face_settings = FaceSettings(
+        api_keys=server.api_keys,
+        allowed_origins=server.allowed_origins,
+        web_dir=resource_dir("web"),
+        max_audio_seconds=server.max_audio_seconds,
+        max_body_bytes=server.max_body_mb << 20,
+    )
+    rtc = webrtc.RtcSettings(
+        peer=PeerSettings(ice=IceSettings(loopback=_is_loopback(server.host))), max_sessions=server.max_sessions
+    )
+    return create_app(
+        coordinator,
+        face_settings,
+        extensions=[
+            lambda app, cascade: webrtc.setup(app, cascade, rtc),
+            lambda app, _: stats.setup(app, coordinator, lag),
+        ],
+        stage_states=coordinator.stage_states,
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(512)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
