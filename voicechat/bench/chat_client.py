@@ -1,0 +1,181 @@
+"""A client of ``POST /v1/chat/completions`` that notes when what came. Knows nothing of the server's code."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import numpy as np
+import numpy.typing as npt
+
+PCM_RATE = 24_000
+Pcm = npt.NDArray[np.int16]
+
+
+class ClientError(Exception):
+    """The server could not be reached or did not answer as it should; ``str()`` says why."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """An answer. Times are seconds since the request was sent; ``chunks`` are (arrival, seconds of sound)."""
+
+    text: str = ""
+    heard: tuple[str, ...] = ()
+    finish_reason: str | None = None
+    first_text_s: float | None = None
+    chunks: list[tuple[float, float]] = field(default_factory=list)
+    done_s: float = 0.0
+    times: dict[str, float | None] = field(default_factory=dict)
+    usage: dict[str, float] = field(default_factory=dict)
+    pcm: Pcm = field(default_factory=lambda: np.zeros(0, np.int16))
+
+    @property
+    def audio_s(self) -> float:
+        """Seconds of sound."""
+        return len(self.pcm) / PCM_RATE
+
+    @property
+    def ttfa_s(self) -> float | None:
+        """Request sent until the first chunk with sound."""
+        return self.chunks[0][0] if self.chunks else None
+
+
+def text_part(text: str) -> dict[str, Any]:
+    """A part of a message."""
+    return {"type": "text", "text": text}
+
+
+def audio_part(data: bytes, fmt: str = "wav") -> dict[str, Any]:
+    """A sound file as a part of a message; ``fmt`` is wav or mp3."""
+    return {"type": "input_audio", "input_audio": {"data": base64.b64encode(data).decode("ascii"), "format": fmt}}
+
+
+class ChatClient:
+    """Asks one server. ``model`` None asks for whatever it serves. All methods raise :class:`ClientError`."""
+
+    def __init__(
+        self, http: aiohttp.ClientSession, base: str, *, model: str | None = None, api_key: str | None = None
+    ) -> None:
+        self._http = http
+        self._base = base.rstrip("/")
+        self.model = model
+        self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    async def served_model(self) -> str:
+        """Name of the model that the server serves."""
+        listing = await self.get_json("/v1/models")
+        try:
+            return str(listing["data"][0]["id"])
+        except (KeyError, IndexError, TypeError):
+            raise ClientError(f"{self._base}/v1/models does not list a model") from None
+
+    async def get_json(self, path: str) -> Any:
+        """What is at ``path``."""
+        try:
+            async with self._http.get(f"{self._base}{path}", headers=self.headers) as response:
+                if response.status != 200:
+                    raise ClientError(f"GET {path}: {await _error_text(response)}")
+                return await response.json()
+        except (aiohttp.ClientError, ValueError, TimeoutError) as error:
+            raise ClientError(f"{self._base} can't be reached: {error or type(error).__name__}") from None
+
+    async def ask(
+        self,
+        content: str | list[dict[str, Any]],
+        *,
+        latency_first: bool = True,
+        max_tokens: int | None = None,
+        timeout_s: float = 300.0,
+    ) -> Reply:
+        """Ask one question, ``content`` as in a message, and take the spoken answer in as it comes."""
+        self.model = self.model or await self.served_model()
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": content}],
+            "modalities": ["text", "audio"],
+            "audio": {"format": "pcm16"},
+            "stream": True,
+            "latency_first": latency_first,
+            "include_details": True,
+        }
+        if max_tokens is not None:
+            body["max_tokens"] = max_tokens
+        data = json.dumps(body).encode()
+        headers = {**self.headers, "Content-Type": "application/json"}
+        try:
+            async with asyncio.timeout(timeout_s):
+                sent = time.perf_counter()
+                url = f"{self._base}/v1/chat/completions"
+                async with self._http.post(url, data=data, headers=headers) as response:
+                    if response.status != 200:
+                        raise ClientError(await _error_text(response))
+                    return await self._take(response, sent)
+        except TimeoutError:
+            raise ClientError(f"no whole answer within {timeout_s:g} s") from None
+        except aiohttp.ClientError as error:
+            raise ClientError(f"{self._base} can't be reached: {error}") from None
+
+    async def _take(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
+        reply, sounds, texts, ended = Reply(), [], [], False
+        async for arrival, event in _events(response):
+            if event == "[DONE]":
+                ended = True
+                break
+            try:
+                chunk = json.loads(event)
+                if "error" in chunk:
+                    raise ClientError(str(chunk["error"]["message"]))
+                _take_details(reply, chunk)
+                for choice in chunk["choices"]:
+                    reply.finish_reason = choice.get("finish_reason") or reply.finish_reason
+                    audio = choice["delta"].get("audio") or {}
+                    if text := audio.get("transcript") or choice["delta"].get("content"):
+                        texts.append(text)
+                        reply.first_text_s = reply.first_text_s or arrival - sent
+                    if data := audio.get("data"):
+                        sound = np.frombuffer(base64.b64decode(data, validate=True), "<i2")
+                        sounds.append(sound)
+                        reply.chunks.append((arrival - sent, len(sound) / PCM_RATE))
+            except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
+                raise ClientError(f"the server sent an event that can't be read: {error!r}") from None
+        if not ended:
+            raise ClientError("the answer broke off")
+        reply.done_s = time.perf_counter() - sent
+        reply.text = "".join(texts)
+        if sounds:
+            reply.pcm = np.concatenate(sounds).astype(np.int16)
+        return reply
+
+
+def _take_details(reply: Reply, chunk: dict[str, Any]) -> None:
+    if details := chunk.get("details"):
+        reply.heard = tuple(details["heard"])
+        reply.times = dict(details["times"])
+        reply.usage = dict(details["usage"])
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[float, str]]:
+    """Server-sent events with the time at which their last byte had come."""
+    pending = b""
+    async for data in response.content.iter_any():
+        arrival = time.perf_counter()
+        *whole, pending = (pending + data).split(b"\n\n")
+        for event in whole:
+            if event.startswith(b"data:"):
+                yield arrival, event[5:].strip().decode("utf-8")
+
+
+async def _error_text(response: aiohttp.ClientResponse) -> str:
+    text = await response.text()
+    try:
+        return f"{json.loads(text)['error']['message']} (HTTP {response.status})"
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {response.status} {response.reason}"
