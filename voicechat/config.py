@@ -164,7 +164,7 @@ class EarsSettings(_Section):
     """Speech to text for Thinkers that can't hear."""
 
     threads: int = Field(default=2, ge=1)
-    beam_size: int = Field(default=1, ge=1)
+    beam_size: int = Field(default=3, ge=1)
     compute_type: Literal["int8", "int8_float32", "float32", "float16", "int8_float16"] = "int8"
 
 
