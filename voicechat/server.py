@@ -57,7 +57,10 @@ async def _serve(settings: Settings) -> int:
             return 0
         host, port = sock.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        print(f"{settings.model.name} is ready after {time.monotonic() - started:.0f} s: http://{shown}:{port}/", flush=True)
+        print(
+            f"{settings.model.name} is ready after {time.monotonic() - started:.0f} s: http://{shown}:{port}/",
+            flush=True,
+        )
         await stop.wait()
     except RuntimeError as error:
         log.error("%s", error)
@@ -113,7 +116,9 @@ def _is_loopback(host: str) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+        0
+    ]
     sock = socket.socket(family, kind, proto)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -170,7 +170,7 @@ class StageFailed(CascadeError):
 
 
 class InvalidRequest(CascadeError):
-    """The request can't be served as it is. ``param`` names the field in the cascade's words: messages, voice, sampling…"""
+    """The request can't be served as it is. ``param`` names the field in the cascade's words: messages, voice, …"""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)

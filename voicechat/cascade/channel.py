@@ -29,7 +29,7 @@ class Channel:
         return cls(*await asyncio.open_unix_connection(sock=sock, limit=1 << 22))
 
     def send(self, message: Message) -> None:
-        """Queue a message and return at once. After the other end is gone it is dropped: the reader learns of the end."""
+        """Queue a message and return at once. Once the other end is gone it is dropped: the reader learns of that."""
         if self._writer.is_closing():
             return
         body = _encoder.encode(message)

@@ -10,7 +10,7 @@ class ChunkPolicy:
     """How codes are cut into chunks, all in steps of 40 ms.
 
     The first chunk emits ``first`` steps, each next one ``growth`` times as many, at most ``largest``. Each is decoded
-    with up to ``left`` steps of the past and ``right`` steps of the future as context (fewer at either end of the reply).
+    with up to ``left`` steps of the past and ``right`` steps of the future as context (fewer at the reply's ends).
     """
 
     first: int
@@ -26,7 +26,7 @@ class ChunkPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """``codes`` with their context; ``emit`` steps after the first ``left`` are new. ``first_step`` is the place of the first new step."""
+    """``codes`` with their context: ``emit`` steps after the first ``left`` are new, from place ``first_step`` on."""
 
     codes: tuple[int, ...]
     left: int

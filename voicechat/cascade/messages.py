@@ -9,7 +9,7 @@ import msgspec
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    pass
+    """Base of the tagged messages."""
 
 
 # ---- to the thinker
@@ -22,7 +22,7 @@ class Turn(msgspec.Struct, frozen=True, array_like=True):
     text: str
 
 
-class Generate(_Message):
+class Generate(_Message, frozen=True):
     """Write a reply. With ``rows`` the hidden states go into the slot. ``None`` asks for the model's default."""
 
     id: int
@@ -37,7 +37,7 @@ class Generate(_Message):
     stop: tuple[str, ...] = ()
 
 
-class Transcribe(_Message):
+class Transcribe(_Message, frozen=True):
     """Turn ``count`` samples of a bay into text."""
 
     id: int
@@ -48,7 +48,7 @@ class Transcribe(_Message):
 # ---- to the talker
 
 
-class Speak(_Message):
+class Speak(_Message, frozen=True):
     """A reply is about to come: make speech tokens of its text as it arrives."""
 
     id: int
@@ -58,7 +58,7 @@ class Speak(_Message):
     seed: int | None = None
 
 
-class Text(_Message):
+class Text(_Message, frozen=True):
     """The next pieces of the reply, one per Thinker token; ``final`` closes the text."""
 
     id: int
@@ -70,8 +70,8 @@ class Text(_Message):
 # ---- to the voicebox
 
 
-class Decode(_Message):
-    """Turn speech codes into sound: of the sound of ``codes``, ``emit`` steps after the first ``left`` go to ``start`` of the ring."""
+class Decode(_Message, frozen=True):
+    """Turn codes into sound: ``emit`` steps after the first ``left`` go to position ``start`` of the slot's ring."""
 
     id: int
     slot: int
@@ -84,27 +84,27 @@ class Decode(_Message):
 # ---- to any stage
 
 
-class Abort(_Message):
+class Abort(_Message, frozen=True):
     """Stop a request; answered by :class:`Released` like every other end."""
 
     id: int
 
 
-class Shutdown(_Message):
+class Shutdown(_Message, frozen=True):
     """Leave in good order."""
 
 
 # ---- from any stage
 
 
-class Ready(_Message):
+class Ready(_Message, frozen=True):
     """Warm and waiting. ``facts`` holds what the stage wants known (model sizes, seconds of warm-up)."""
 
     facts: dict[str, str | int | float]
 
 
-class Failed(_Message):
-    """A request ended by a fault of the stage; ``invalid`` if the request itself was at fault (``param``, ``code`` as in the API)."""
+class Failed(_Message, frozen=True):
+    """A request ended by a fault of the stage; ``invalid`` if the request was at fault (``param``, ``code``)."""
 
     id: int
     message: str
@@ -113,8 +113,8 @@ class Failed(_Message):
     code: str | None = None
 
 
-class Released(_Message):
-    """The stage's host is done with a request. The slot is free of the worker once its ack lane reads ``ack`` (0: at once)."""
+class Released(_Message, frozen=True):
+    """The stage's host is done with a request; the worker is once the slot's ack lane reads ``ack`` (0: at once)."""
 
     id: int
     ack: int
@@ -123,7 +123,7 @@ class Released(_Message):
 # ---- from the thinker
 
 
-class Piece(_Message):
+class Piece(_Message, frozen=True):
     """Newly written text: one piece per token (a piece may be empty). ``sent_ns``: monotonic clock at sending."""
 
     id: int
@@ -131,7 +131,7 @@ class Piece(_Message):
     sent_ns: int
 
 
-class Written(_Message):
+class Written(_Message, frozen=True):
     """The reply's end. ``reason`` is ``stop``, ``length`` or ``abort``."""
 
     id: int
@@ -141,7 +141,7 @@ class Written(_Message):
     completion_tokens: int
 
 
-class Transcript(_Message):
+class Transcript(_Message, frozen=True):
     """What a sound said, and how many seconds it took to find out."""
 
     id: int
@@ -152,16 +152,20 @@ class Transcript(_Message):
 # ---- from the talker
 
 
-class Codes(_Message):
-    """Newly made speech codes. ``rows_ready_us``: microseconds from a row's announcement to its being usable, one per row since the last message."""
+class Codes(_Message, frozen=True):
+    """Newly made speech codes.
+
+    ``rows_ready_us``: for each text message since the last codes, microseconds from the announcement of its token by
+    the Thinker to its rows lying in the pool.
+    """
 
     id: int
     codes: tuple[int, ...]
     rows_ready_us: tuple[float, ...] = ()
 
 
-class Spoken(_Message):
-    """The last speech code was sent. ``reason``: ``end``, ``length`` (the bound by text length was met) or ``abort``."""
+class Spoken(_Message, frozen=True):
+    """The last code was sent. ``reason``: ``end``, or ``length`` if the bound by the text's length was met."""
 
     id: int
     reason: str
@@ -170,7 +174,7 @@ class Spoken(_Message):
 # ---- from the voicebox
 
 
-class Sound(_Message):
+class Sound(_Message, frozen=True):
     """``count`` samples lie at ``start`` of the slot's ring. ``id`` and ``start`` are those of the :class:`Decode`."""
 
     id: int

@@ -6,11 +6,11 @@ A *slot* is leased to one response at a time. In it lie
 - ``symbols``: the Talker's text rows, ``(symbol id, index of the hidden row it belongs to)``;
 - ``pcm``: a ring of int16 samples through which the VoiceBox hands its sound to the server.
 
-A *bay* is leased for one sound on its way to the ears. Only positions and counts of all this travel on the control plane.
+A *bay* is leased for one sound on its way to the ears. Only positions and counts travel on the control plane.
 
 Single-writer rule: each lane of a slot has one writing process. A counter in the header is raised only after the rows
-that it announces are written; x86 and, on one socket, AArch64 with the interpreter's own barriers keep that order for
-aligned 64-bit stores, and the announcement over the socket is a full barrier besides.
+that it announces are written. x86 keeps the order of stores; elsewhere the announcement over the socket, which the
+reader waits for, is the barrier.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Pool:
     """A mapped pool. The attributes are numpy views into shared memory; see the module's text for their meaning.
 
-    ``generation``, ``hidden_ready``, ``symbols_ready``, ``symbols_final``, ``thinker_ack``, ``talker_ack``: int64 ``[slots]``;
+    ``generation``, ``hidden_ready``, ``symbols_ready``, ``symbols_final``, ``thinker_ack``, ``talker_ack``:
+    int64 ``[slots]``;
     ``hidden``: uint16 ``[slots, max_rows, hidden_size]``; ``symbols``: int32 ``[slots, max_symbols, 2]``;
     ``pcm``: int16 ``[slots, pcm_samples]``; ``bays``: float32 ``[bays, bay_samples]``;
     ``counters``: int64 ``[4]``: rows written, nanoseconds spent writing, rows read, nanoseconds spent reading.

@@ -24,7 +24,7 @@ SPARE_STEPS = 50
 
 
 class TalkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Talker's process needs to know. ``weights_dir`` holds the family's weights, ``model_dir`` the exported LLM."""
+    """What the Talker's process needs to know. ``weights_dir``: the trained weights, ``model_dir``: the LLM."""
 
     model_dir: str
     weights_dir: str
@@ -63,7 +63,7 @@ class _Utterance:
 
 
 class Talker(Host):
-    """Fire and forget: text goes into the pool as it comes; the engine's gate holds a request that is ahead of its text."""
+    """Text goes into the pool as it comes; the engine's gate holds a request that is ahead of its text."""
 
     def __init__(self, channel: Channel, config: TalkerConfig) -> None:
         super().__init__(channel)

@@ -18,7 +18,8 @@ import torch
 from voicechat.models.embedded.talker import ADVANCES, BOS, LEFT, NONE_SYMBOL, RIGHT, Conditioner
 from voicechat.stages.bookkeeping import CONFIG_KEY, open_pool, request_facts, spans
 from voicechat.stages.host import die_with_parent
-from voicechat.stages.thinker_engine import AckScheduler, Worker
+from voicechat.stages.thinker_engine import AckScheduler
+from voicechat.stages.worker import Worker
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -38,9 +39,10 @@ def pointer_moves(tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class GatedScheduler(AckScheduler):
-    """Sets aside every running request whose next rows are not ready; sleeps, and can be woken, if that is all of them."""
+    """Sets aside running requests whose next rows are not ready; sleeps, and can be woken, if that is all of them."""
 
     lane = "talker_ack"
+    running: list[Any]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -190,7 +192,7 @@ class TalkerWorker(Worker):
     def _gather(
         self, slots: npt.NDArray[np.int64], pointers: npt.NDArray[np.int64]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Windows of symbols ``[n, LEFT+1+RIGHT]``, hidden rows ``[n, hidden]`` and whether there is one, for each pointer."""
+        """For each pointer: its window of symbols ``[n, LEFT+1+RIGHT]``, hidden row ``[n, hidden]``, if it has one."""
         pool = self._pool
         ready = pool.symbols_ready[slots]
         last = np.maximum(ready - 1, 0)

@@ -1,4 +1,4 @@
-"""The Thinker's process: one vLLM engine that writes replies, and the ears for models that cannot hear by themselves."""
+"""The Thinker's process: one vLLM engine that writes replies, and the ears of models that cannot hear themselves."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class Thinker(Host):
     def _too_long(self, message: Generate, prompt: int) -> Failed:
         limit = self.config.max_model_len
         if prompt >= limit:
-            text = f"This model's maximum context length is {limit} tokens, but the messages take {prompt}. Please shorten them."
+            text = f"This model's maximum context length is {limit} tokens, but the messages take {prompt}."
             return Failed(message.id, text, invalid=True, param="messages", code="context_length_exceeded")
         text = (
             f"max_tokens is too large: {message.max_tokens}. The maximum context length is {limit} tokens, "

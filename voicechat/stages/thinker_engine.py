@@ -1,7 +1,7 @@
 """The Thinker's hooks into vLLM: hidden states of each newly written token go into the response's slot.
 
-The row of reply token ``i`` is the last hidden state of the position that predicts it, ``prompt length - 1 + i``: it exists
-in the same step in which the token is sampled, so a token that has been announced always has its row.
+The row of reply token ``i`` is the last hidden state of the position that predicts it, ``prompt length - 1 + i``: it
+exists in the same step in which the token is sampled, so a token that has been announced always has its row.
 """
 
 from __future__ import annotations
@@ -10,23 +10,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import torch
-from vllm.platforms import current_platform
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from voicechat.stages.bookkeeping import batch_order, open_pool, request_facts, spans
 from voicechat.stages.host import die_with_parent
+from voicechat.stages.worker import Worker
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
 
-if current_platform.is_cpu():
-    from vllm.v1.worker.cpu_worker import CPUWorker as Worker
-else:
-    from vllm.v1.worker.gpu_worker import Worker  # type: ignore[assignment]
-
 
 class AckScheduler(Scheduler):
-    """Acknowledges the slots of requests that end before a worker has ever seen them; the worker does it for all others."""
+    """Acknowledges the slots of requests that end before a worker has seen them; the worker does it for all others."""
 
     lane = "thinker_ack"
 
