@@ -89,7 +89,10 @@ export class Call extends EventTarget {
     });
     opened.catch(() => {}); // awaited below, unless something else fails first
     channel.addEventListener("message", ({ data }) => this.#emit("event", JSON.parse(data)));
-    channel.addEventListener("close", () => this.#lose("closed", "The server ended the call."));
+    channel.addEventListener("close", () => {
+      this.#location = null;
+      this.#lose("closed", "The server ended the call.");
+    });
 
     await peer.setLocalDescription();
     await gathered(peer);
@@ -139,9 +142,10 @@ export class Call extends EventTarget {
     this.#over = true;
     clearTimeout(this.#lostTimer);
     for (const track of this.#microphone?.getTracks() ?? []) track.stop();
+    const tells = this.#channel?.readyState === "open"; // closing it tells the server
     this.#channel?.close();
     this.#peer?.close();
-    if (this.#location) {
+    if (this.#location && !tells) {
       const path = new URL(this.#location, location.href).pathname;
       fetch(`${path}/hangup`, { method: "POST", keepalive: true, headers: this.#authorization() }).catch(() => {});
       this.#location = null;

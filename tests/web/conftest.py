@@ -42,30 +42,37 @@ def namespace() -> Iterator[netns.Namespace]:
         yield space
 
 
+class DoubleServers:
+    """Starts the application over the double cascade."""
+
+    def __init__(self, space: netns.Namespace) -> None:
+        self._space = space
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def __call__(self, *arguments: str) -> str:
+        """Start one; its address."""
+        argv = self._space.command([sys.executable, "-m", "tests.web.double_server", *arguments])
+        process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        self._processes.append(process)
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://"), "the server did not start"
+        return address
+
+    def stop(self) -> None:
+        """End all of them, without a word to their clients."""
+        while self._processes:
+            process = self._processes.pop()
+            process.kill()
+            process.wait()
+
+
 @pytest.fixture
-def double_server(namespace: netns.Namespace) -> Iterator[Callable[..., str]]:
-    """Starts the application over the double cascade; gives its address."""
-    with contextlib.ExitStack() as stack:
-
-        def start(*arguments: str) -> str:
-            argv = namespace.command([sys.executable, "-m", "tests.web.double_server", *arguments])
-            process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-            stack.callback(_stop, process)
-            assert process.stdout is not None
-            address = process.stdout.readline().strip()
-            assert address.startswith("http://"), "the server did not start"
-            return address
-
-        yield start
-
-
-def _stop(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def double_server(namespace: netns.Namespace) -> Iterator[DoubleServers]:
+    """Starts servers that end with the test."""
+    servers = DoubleServers(namespace)
+    yield servers
+    servers.stop()
 
 
 @pytest.fixture(scope="session")

@@ -153,13 +153,36 @@ def test_access_key(namespace, double_server, browse, shots):
     visit.state("listening")
 
 
-def test_server_that_goes_away(namespace, double_server, browse, shots):
+def test_closed_tab_frees_its_place(namespace, double_server, browse):
+    url = double_server("--max-sessions", "1")
+    browser = browse(namespace)
+    first = Visit(browser, url)
+    first.page.get_by_role("button", name="Talk").click()
+    first.state("listening")
+    second = Visit(browser, url)
+    second.page.get_by_role("button", name="Talk").click()
+    second.page.get_by_role("alert").wait_for()
+    first.page.close()
+    for _ in range(20):
+        second.page.wait_for_timeout(500)
+        second.page.get_by_role("button", name="Talk").click()
+        second.state("listening", "idle")
+        if second.page.locator("body").get_attribute("data-state") == "listening":
+            return
+    raise AssertionError("the place of the closed tab was not freed")
+
+
+def test_server_that_dies(namespace, double_server, browse, shots):
     visit = Visit(browse(namespace), double_server())
     visit.page.get_by_role("button", name="Talk").click()
     visit.state("listening")
-    visit.page.evaluate("peers.at(-1).close()")  # nothing tells this page
-    visit.page.get_by_role("button", name="End", exact=True).click()
+    double_server.stop()
+    visit.page.get_by_role("alert").wait_for(timeout=30_000)
+    assert "connection was lost" in visit.page.get_by_role("alert").inner_text()
     visit.state("idle")
+    visit.page.get_by_role("button", name="Talk").click()
+    visit.page.get_by_text("can't be reached").wait_for()
+    visit.page.screenshot(path=shots / "error-server.png")
 
 
 def test_server_ends_the_call(namespace, double_server, browse):
