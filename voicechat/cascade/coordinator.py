@@ -162,6 +162,9 @@ class Coordinator:
         if not stage.up:
             raise NotReady("The server is not ready: the thinker stage is not up. Try again in a moment.")
         lease = await self._bays.acquire(self._acquire_timeout)
+        if not stage.up:  # it died while this sound waited
+            self._bays.release(lease, lambda: True)
+            raise StageFailed("thinker", "The thinker stage is down. Please try again in a moment.")
         number = next(self._numbers)
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._hearings[number] = (future, lease)
@@ -198,7 +201,7 @@ class Coordinator:
             slot, generation = lease.slot, lease.generation
             self.pool.begin(slot, generation)
         for name in ("thinker", "talker", "voicebox") if request.audio else ("thinker",):
-            if not self.stages[name].alive:  # it died while this response waited
+            if not self.stages[name].up:  # it died while this response waited
                 raise StageFailed(name, f"The {name} stage is down. Please try again in a moment.")
         if request.audio:
             state.chunks = ChunkBuffer(self._policies[request.latency_first])
@@ -322,6 +325,9 @@ class Coordinator:
             case Released():
                 state.inside.discard(stage)
                 state.acks[stage] = message.ack
+                done = state.text_done if stage == "thinker" else state.speech_done
+                if not done and not state.ended:  # its engine is gone, and the host is about to follow
+                    self._fail(state, StageFailed(stage, f"The {stage} stage broke off. Please try again."))
                 self._settle(state)
 
     def _state_of(self, message: StageMessage) -> ResponseState | None:

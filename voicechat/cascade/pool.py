@@ -146,7 +146,7 @@ class Pool:
         return pieces
 
     def close(self) -> None:
-        """Unmap, and remove the memory if this object created it. The views must not be used afterwards."""
+        """Unmap, and remove the memory if this object created it. The views must not be used afterwards. Idempotent."""
         for name in [key for key, value in vars(self).items() if isinstance(value, np.ndarray)]:
             delattr(self, name)
         try:
@@ -155,4 +155,5 @@ class Pool:
             # Someone still holds a view (a torch tensor, say); the mapping goes with the process.
             pass
         if self._owner:
+            self._owner = False
             self._memory.unlink()

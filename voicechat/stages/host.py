@@ -69,6 +69,11 @@ class Host(ABC):
         task.add_done_callback(self._finished)
         return task
 
+    @staticmethod
+    def cancel(task: asyncio.Task[None]) -> None:
+        """Cancel a task of :meth:`spawn`, but not before its first step: else its ``finally`` would never run."""
+        asyncio.get_running_loop().call_soon(task.cancel)
+
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -143,7 +143,7 @@ class Talker(Host):
                     if utterance.task is None:
                         self._release(utterance, 0)
                     else:
-                        utterance.task.cancel()
+                        self.cancel(utterance.task)
                         self._wake()
             case _:
                 raise TypeError(f"not a message for the talker: {message!r}")
@@ -162,7 +162,7 @@ class Talker(Host):
             if utterance.task is None:
                 self._release(utterance, 0)
             else:
-                utterance.task.cancel()
+                self.cancel(utterance.task)
             return
         utterance.symbols += len(rows)
         if rows:

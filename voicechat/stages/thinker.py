@@ -132,7 +132,7 @@ class Thinker(Host):
                 self._hearing[message.id] = self._listen(message)
             case Abort():
                 if (task := self._running.get(message.id)) is not None:
-                    task.cancel()
+                    self.cancel(task)
                 if (hearing := self._hearing.get(message.id)) is not None:
                     hearing.cancel()  # takes effect only if it still waits for its turn
             case _:
@@ -155,6 +155,8 @@ class Thinker(Host):
         )
 
     async def _generate(self, message: Generate) -> None:
+        from vllm.exceptions import VLLMClientError
+
         request_id, ack = f"{message.id}", 0
         try:
             ids = self.prompt.ids(message.turns)
@@ -185,7 +187,8 @@ class Thinker(Host):
             self.channel.send(Written(message.id, reason, len(ids), cached, made))
         except asyncio.CancelledError:
             await self._engine.abort(request_id)
-        except ValueError as error:  # vLLM's and the template's word for a request that can't be run
+        except (ValueError, VLLMClientError) as error:  # the template's and vLLM's word for a request that can't be run
+            ack = 0  # the engine did not take it
             self.channel.send(Failed(message.id, str(error), invalid=True, param="messages"))
         finally:
             del self._running[message.id]
