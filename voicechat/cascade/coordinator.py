@@ -162,7 +162,7 @@ class Coordinator:
         if not stage.up:
             raise NotReady("The server is not ready: the thinker stage is not up. Try again in a moment.")
         lease = await self._bays.acquire(self._acquire_timeout)
-        if not stage.up:  # it died while this sound waited
+        if not self.stages["thinker"].up:  # it died while this sound waited
             self._bays.release(lease, lambda: True)
             raise StageFailed("thinker", "The thinker stage is down. Please try again in a moment.")
         number = next(self._numbers)
