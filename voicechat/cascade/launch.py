@@ -121,6 +121,7 @@ def talker_config(
         weights_dir=str(paths.weights),
         thinker=source.source if source.dir is None and source.source in known else None,
         pool=spec,
+        dtype=settings.model.talker.dtype,
         max_num_seqs=mine.max_num_seqs,
         max_model_len=mine.max_model_len,
         kv_cache_bytes=mine.kv_cache_mb << 20,

@@ -30,6 +30,7 @@ class TalkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     weights_dir: str
     thinker: str | None
     pool: PoolSpec
+    dtype: str
     max_num_seqs: int
     max_model_len: int
     kv_cache_bytes: int
@@ -93,7 +94,7 @@ class Talker(Host):
         self._engine = AsyncLLM.from_engine_args(
             AsyncEngineArgs(
                 model=config.model_dir,
-                dtype="bfloat16",
+                dtype=config.dtype,
                 skip_tokenizer_init=True,
                 enforce_eager=True,
                 enable_prompt_embeds=True,
