@@ -89,11 +89,12 @@ class CallTable:
         handler = _Handler(voice_session, lambda: self._forget(call_id))
         call = Call(Peer(handler, playout, settings.peer), voice_session, [])
         self._calls[call_id] = call
+        answer = None
         try:
             answer = await call.peer.answer(offer)
-        except asyncio.CancelledError:
-            call.peer.end("the caller went away")
-            raise
+        finally:
+            if answer is None:  # refused, failed, or the caller went away
+                call.peer.end("it was never answered")
         loop = asyncio.get_running_loop()
         if call_id in self._calls:
             warn_after = max(0.0, settings.max_seconds - settings.warn_seconds)

@@ -83,10 +83,11 @@ def use_host_addresses(settings: IceSettings) -> None:
     aioice.ice.get_host_addresses = get_host_addresses
 
 
-def without_mdns(sdp: str) -> str:
-    """The offer without ``.local`` candidates: asking the network for them costs seconds, and the client's first
-    packet tells the same."""
-    return re.sub(r"^a=candidate:\S+ \d+ \S+ \d+ \S+\.local .*\r?\n", "", sdp, flags=re.MULTILINE)
+def prepare_offer(sdp: str) -> str:
+    """The offer without ``.local`` candidates, which would take seconds to look up, and without the word that no more
+    candidates will come: the client's first packet tells its address, and aiortc shall wait for it."""
+    sdp = re.sub(r"^a=candidate:\S+ \d+ \S+ \d+ \S+\.local .*\r?\n", "", sdp, flags=re.MULTILINE)
+    return re.sub(r"^a=end-of-candidates\r?\n", "", sdp, flags=re.MULTILINE)
 
 
 def finish_answer(sdp: str, *, public_ip: str | None = None) -> str:

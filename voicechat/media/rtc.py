@@ -45,6 +45,9 @@ SCTP_CHUNK = 1100
 """aiortc's 1,200 bytes don't fit through a path with an MTU of 1,280, and stall there without a word."""
 
 _TICK = 0.05
+_PARSE_ERRORS = (ValueError, IndexError, KeyError, AttributeError, AssertionError, TypeError)
+"""What aiortc raises, as they come, on SDP that it does not expect."""
+
 _FRAME_CLOCK = RTP_CLOCK * FRAME_MS // 1000
 _TIME_BASE = fractions.Fraction(1, RTP_CLOCK)
 
@@ -164,15 +167,20 @@ class Peer:
             transceiver.setCodecPreferences(opus)
             tap(transceiver.receiver, self._on_packet)
             await self._connection.setRemoteDescription(
-                RTCSessionDescription(sdp=ice.without_mdns(offer), type="offer")
+                RTCSessionDescription(sdp=ice.prepare_offer(offer), type="offer")
             )
             await self._connection.setLocalDescription(await self._connection.createAnswer())
+        except BadOffer:
+            await self.close("bad offer")
+            raise
         except OperationError:
             await self.close("bad offer")
             raise BadOffer("the offer has no Opus audio") from None
-        except (ValueError, InvalidAccessError, InvalidStateError, InternalError) as error:
+        except (InvalidAccessError, InvalidStateError, InternalError, *_PARSE_ERRORS) as error:
             await self.close("bad offer")
             raise BadOffer(f"the offer can't be used: {error}") from None
+        if self._closing is not None:
+            raise BadOffer("the connection failed while it was being made")
         answer: str = self._connection.localDescription.sdp
         if "a=candidate:" not in answer:
             await self.close("no address")
@@ -215,15 +223,20 @@ class Peer:
             raise BadOffer(f"the offer is longer than {MAX_OFFER_BYTES} bytes")
         try:
             description = SessionDescription.parse(offer)
-        except (ValueError, IndexError, KeyError, AttributeError, AssertionError, TypeError) as error:
+        except _PARSE_ERRORS as error:
             raise BadOffer(f"the body is no SDP offer: {error}") from None
-        audio = [media for media in description.media if media.kind == "audio"]
-        if len(audio) != 1:
-            raise BadOffer("the offer must have exactly one audio section")
-        if audio[0].dtls is None or not audio[0].dtls.fingerprints or not audio[0].ice.usernameFragment:
-            raise BadOffer("the offer has no ICE or DTLS parameters")
-        if any(media.kind == "video" for media in description.media):
-            raise BadOffer("the offer must not have video")
+        kinds = [media.kind for media in description.media]
+        if sorted(kinds) not in (["audio"], ["application", "audio"]):
+            raise BadOffer("the offer must have one audio section, at most one data section, and nothing else")
+        mids = [media.rtp.muxId for media in description.media]
+        bundles = [group.items for group in description.group if group.semantic == "BUNDLE"]
+        if not all(mids) or len(set(mids)) != len(mids) or [sorted(items) for items in bundles] != [sorted(mids)]:
+            raise BadOffer("the offer must bundle all of its sections")
+        for media in description.media:
+            if media.dtls is None or not media.dtls.fingerprints or media.dtls.role not in ("auto", "client", "server"):
+                raise BadOffer("the offer lacks DTLS parameters")
+            if not media.ice.usernameFragment or not media.ice.password:
+                raise BadOffer("the offer lacks ICE parameters")
 
     def _on_channel(self, channel: RTCDataChannel) -> None:
         if channel.label != CHANNEL or self._channel is not None:
