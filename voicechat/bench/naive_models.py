@@ -1,0 +1,212 @@
+"""The same models, one after another: what a program without a cascade does, as well as it can.
+
+Ears (if asked aloud), then the whole text by ``transformers.generate``, then all speech codes by the Talker's own
+plain torch net with a KV cache, then the whole sound by the VoiceBox. No stage begins before the one before it has
+ended, and nothing is kept from one question to the next. Weights, prompt, sampling and bounds are the server's; the
+Thinker's and Talker's weights are the unquantised ones, because transformers and plain torch have no fast int8 for
+the CPU. Each net runs in whichever of float32 and bfloat16 this CPU runs it faster in; both are tried.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from voicechat.cascade.messages import Turn
+from voicechat.models.embedded import frontend, talker, voicebox
+from voicechat.models.embedded.ears import Ears
+from voicechat.models.embedded.thinker import ChatPrompt
+
+STEPS_PER_SYMBOL = 8
+SPARE_STEPS = 50
+"""Bound on a reply's length, as in the Talker's stage."""
+
+_TRIAL_TOKENS = 6
+_TRIAL_STEPS = 25
+_TRIALS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class NaiveConfig:
+    """What the process is told. Folders as the assembler made them, without quantisation."""
+
+    thinker_dir: str
+    weights_dir: str
+    ears_dir: str
+    thinker: str | None
+    system_prompt: str
+    max_tokens: int
+    temperature: float
+    top_p: float
+    repetition_penalty: float
+    talker_temperature: float
+    talker_top_k: int
+    ears_beam_size: int
+    threads: int
+
+
+@dataclass(slots=True)
+class NaiveAnswer:
+    """An answer and how it came about, in seconds: ``times`` of the stages, one after another, and their sum."""
+
+    text: str = ""
+    heard: str | None = None
+    tokens: int = 0
+    steps: int = 0
+    audio_s: float = 0.0
+    times: dict[str, float] = field(default_factory=dict)
+    total_s: float = 0.0
+
+
+class OneAfterAnother:
+    """All models in one process. Loading also chooses the types; ``facts`` says which, and what each trial took."""
+
+    def __init__(self, config: NaiveConfig) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        torch.set_num_threads(config.threads)
+        self.config = config
+        self.facts: dict[str, str | float] = {"threads": config.threads}
+        self._ears = Ears(config.ears_dir, threads=config.threads, beam_size=config.ears_beam_size)
+        self._tokenizer = AutoTokenizer.from_pretrained(config.thinker_dir)
+        self._prompt = ChatPrompt(self._tokenizer, config.system_prompt)
+        self._thinker: Any = AutoModelForCausalLM.from_pretrained(config.thinker_dir, dtype=torch.float32).eval()
+        self._talker = talker.load_talker(config.weights_dir)
+        self._conditioner = talker.Conditioner.from_weights(config.weights_dir, config.thinker)
+        self._voicebox = voicebox.load_voicebox(config.weights_dir)
+        frontend.load_g2p()
+        self._choose_types()
+
+    def answer(self, text: str | None, sound: npt.NDArray[np.float32] | None, max_tokens: int | None) -> NaiveAnswer:
+        """Answer a typed question, or a spoken one (float32 mono ``[n]`` at 16 kHz)."""
+        answer, begun = NaiveAnswer(), time.perf_counter()
+        if sound is not None:
+            text = answer.heard = self._ears.transcribe(sound)
+            answer.times["ears"] = time.perf_counter() - begun
+        with torch.inference_mode():
+            ids, hidden = self._think(text or "", max_tokens or self.config.max_tokens)
+            answer.times["thinker"] = time.perf_counter() - begun
+            pieces = self._pieces(ids)
+            codes = self._talk(pieces, hidden)
+            answer.times["talker"] = time.perf_counter() - begun
+            pcm = self._voicebox.decode(torch.tensor([codes])) if codes else torch.zeros(1, 0)
+            answer.times["voicebox"] = time.perf_counter() - begun
+        answer.total_s = answer.times["voicebox"]
+        answer.text, answer.tokens, answer.steps = "".join(pieces), len(ids), len(codes)
+        answer.audio_s = pcm.shape[1] / (25 * talker.STEP_SAMPLES)
+        return answer
+
+    def _think(self, question: str, max_tokens: int, *, least: int = 0) -> tuple[list[int], Tensor]:
+        """Token ids of the reply, and the hidden state [n, width] of the position that predicted each of them."""
+        config = self.config
+        prompt = torch.tensor([self._prompt.ids([Turn("user", question)])])
+        sampling: dict[str, Any] = {"do_sample": False}
+        if config.temperature > 0:
+            sampling = {"do_sample": True, "temperature": config.temperature, "top_p": config.top_p, "top_k": 0}
+        out = self._thinker.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=max_tokens,
+            min_new_tokens=least,
+            repetition_penalty=config.repetition_penalty,
+            pad_token_id=self._thinker.generation_config.pad_token_id or 0,
+            return_dict_in_generate=True,
+            output_hidden_states=True,
+            **sampling,
+        )
+        ids = [int(number) for number in out.sequences[0, prompt.shape[1] :]]
+        hidden = torch.stack([states[-1][0, -1] for states in out.hidden_states])
+        return ids, hidden
+
+    def _pieces(self, ids: list[int]) -> list[str]:
+        """The text of each token; one that is not yet a whole character is empty, its text comes with the next."""
+        pieces, done = [], ""
+        for end in range(1, len(ids) + 1):
+            text = self._tokenizer.decode(ids[:end], skip_special_tokens=True)
+            whole = not text.endswith("\ufffd")
+            pieces.append(text[len(done) :] if whole else "")
+            done = text if whole else done
+        return pieces
+
+    def _talk(self, pieces: list[str], hidden: Tensor, *, most: int | None = None) -> list[int]:
+        """Speech codes of a whole text."""
+        reader = frontend.TextFrontend()
+        rows = [row for piece in pieces for row in reader.push(piece)] + reader.finish()
+        if not rows:
+            return []
+        added = self._condition(rows, hidden)
+        bound = most or min(len(rows) * STEPS_PER_SYMBOL + SPARE_STEPS, self._talker.config.max_positions - 2)
+        cache = talker.Cache(self._talker.config, 1, bound, added.device, added.dtype)
+        codes: list[int] = []
+        token, pointer = torch.tensor([talker.BOS]), 0
+        while len(codes) < bound:
+            row = self._talker.embed(token) + added[pointer]
+            drawn = self._draw(self._talker(row[None], cache)[0, -1])
+            if drawn == talker.EOS:
+                break
+            code, advance = talker.split(drawn)
+            codes.append(code)
+            pointer = min(pointer + advance, len(added) - 1)
+            token = torch.tensor([drawn])
+        return codes
+
+    def _condition(self, rows: list[frontend.Row], hidden: Tensor) -> Tensor:
+        """The row that is added to the input at each place of the pointer, [n, width]; past the end all are the last."""
+        places = torch.arange(len(rows) + talker.LEFT + 1)
+        near = places[:, None] + torch.arange(-talker.LEFT, talker.RIGHT + 1)
+        inside = (near >= 0) & (near < len(rows))
+        symbols = torch.tensor([row.symbol for row in rows])[near.clamp(0, len(rows) - 1)]
+        symbols = torch.where(inside, symbols, talker.NONE_SYMBOL)
+        tokens = torch.tensor([row.token for row in rows])[places.clamp(max=len(rows) - 1)]
+        states = hidden[tokens.clamp(max=len(hidden) - 1)].float() if self._conditioner.hidden is not None else None
+        every = torch.ones(len(places), dtype=torch.bool)
+        added = self._conditioner(symbols, states, every, torch.zeros(len(places), dtype=torch.long))
+        return added.to(self._talker.code_embed.dtype)
+
+    def _draw(self, state: Tensor) -> int:
+        """A token by temperature and top-k over all ids at once."""
+        config = self.config
+        code, advance, special = (part.float() for part in self._talker.factors(state))
+        logits = torch.cat([(code[:, None] + advance).flatten(), torch.full((1,), -torch.inf), special[1:2]])
+        if config.talker_temperature <= 0:
+            return int(logits.argmax())
+        best, ids = logits.topk(config.talker_top_k or len(logits))
+        chances = torch.softmax(best / config.talker_temperature, -1)
+        return int(ids[torch.multinomial(chances, 1)])
+
+    @torch.inference_mode()
+    def _choose_types(self) -> None:
+        """Run each net in both types for a moment, in turn, and keep the faster."""
+        types = (torch.float32, torch.bfloat16)
+        best: dict[tuple[str, torch.dtype], float] = {}
+        hidden = torch.zeros(1, self._thinker.config.hidden_size)
+        for trial in range(_TRIALS + 1):  # the first is to warm up
+            for dtype in types:
+                self._thinker.to(dtype)
+                self._talker.to(dtype)
+                begun = time.perf_counter()
+                self._think("Why is the sky blue?", _TRIAL_TOKENS, least=_TRIAL_TOKENS)
+                middle = time.perf_counter()
+                self._talk(["Hello there, this is how I speak."], hidden, most=_TRIAL_STEPS)
+                ended = time.perf_counter()
+                for name, seconds in (("thinker", middle - begun), ("talker", ended - middle)):
+                    best[name, dtype] = min(seconds, best.get((name, dtype), seconds)) if trial else float("inf")
+        for name, net in (("thinker", self._thinker), ("talker", self._talker)):
+            seconds_of = {dtype: best[name, dtype] for dtype in types}
+            chosen = min(types, key=seconds_of.__getitem__)
+            net.to(chosen)
+            self.facts[f"{name}_dtype"] = _name(chosen)
+            self.facts |= {f"{name}_trial_{_name(dtype)}_s": round(taken, 3) for dtype, taken in seconds_of.items()}
+        self.facts["voicebox_dtype"] = "float32"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
