@@ -67,15 +67,19 @@ class ChatClient:
         self._http = http
         self._base = base.rstrip("/")
         self.model = model
+        self.voice: str | None = None
         self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
-    async def served_model(self) -> str:
-        """Name of the model that the server serves."""
+    async def look(self) -> str:
+        """Learn what the server serves, and its voice; the model's name."""
         listing = await self.get_json("/v1/models")
         try:
-            return str(listing["data"][0]["id"])
+            served = listing["data"][0]
+            self.model = self.model or str(served["id"])
+            self.voice = str(served["default_voice"])
         except (KeyError, IndexError, TypeError):
-            raise ClientError(f"{self._base}/v1/models does not list a model") from None
+            raise ClientError(f"{self._base}/v1/models does not list a model with its voice") from None
+        return self.model
 
     async def get_json(self, path: str) -> Any:
         """What is at ``path``."""
@@ -96,12 +100,13 @@ class ChatClient:
         timeout_s: float = 300.0,
     ) -> Reply:
         """Ask one question, ``content`` as in a message, and take the spoken answer in as it comes."""
-        self.model = self.model or await self.served_model()
+        if self.voice is None:
+            await self.look()
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "user", "content": content}],
             "modalities": ["text", "audio"],
-            "audio": {"format": "pcm16"},
+            "audio": {"voice": self.voice, "format": "pcm16"},
             "stream": True,
             "latency_first": latency_first,
             "include_details": True,

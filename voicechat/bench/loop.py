@@ -47,7 +47,7 @@ async def interleaved(
     baseline: Callable[[Question], Awaitable[None]],
     told: Callable[[int], None] = lambda count: None,
 ) -> Outcome:
-    """As :func:`closed_loop`, in rounds of one question a user; after each round ``baseline`` gets its first question."""
+    """As :func:`closed_loop`, in rounds of one question a user; then ``baseline`` gets the first of each round."""
     outcome = Outcome()
     for start in range(0, len(questions), len(users)):
         asked = questions[start : start + len(users)]

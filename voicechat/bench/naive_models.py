@@ -159,7 +159,7 @@ class OneAfterAnother:
         return codes
 
     def _condition(self, rows: list[frontend.Row], hidden: Tensor) -> Tensor:
-        """The row that is added to the input at each place of the pointer, [n, width]; past the end all are the last."""
+        """The row added to the input at each place of the pointer, [n, width]; past the end all are like the last."""
         places = torch.arange(len(rows) + talker.LEFT + 1)
         near = places[:, None] + torch.arange(-talker.LEFT, talker.RIGHT + 1)
         inside = (near >= 0) & (near < len(rows))

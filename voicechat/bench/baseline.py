@@ -1,0 +1,97 @@
+"""The baseline's turns in a benchmark: asked between the server's, compared with them in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from voicechat.bench.measures import real_time_factor, summarize
+from voicechat.bench.naive import Naive
+from voicechat.bench.report import ratio, summaries
+from voicechat.bench.turn import Question, Turn
+from voicechat.config import Settings
+
+if TYPE_CHECKING:
+    from voicechat.bench.naive_models import NaiveAnswer
+
+UNQUANTISED = {"quantization": "none"}
+
+
+def unquantised(settings: Settings) -> Settings:
+    """The same models without quantisation."""
+    model = settings.model
+    plain = model.model_copy(
+        update={
+            "thinker": model.thinker.model_copy(update=UNQUANTISED),
+            "talker": model.talker.model_copy(update=UNQUANTISED),
+        }
+    )
+    return settings.model_copy(update={"model": plain})
+
+
+class Baseline:
+    """Asks the baseline's process and keeps its answers."""
+
+    def __init__(self, naive: Naive, max_tokens: int | None, timeout_s: float) -> None:
+        self._naive = naive
+        self._max_tokens = max_tokens
+        self._timeout_s = timeout_s
+        self._answers: list[tuple[Question, NaiveAnswer]] = []
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(cls, settings: Settings, max_tokens: int | None, timeout_s: float) -> AsyncIterator[Baseline]:
+        """The baseline of ``settings``, loaded; its process ends with the block. Raises NaiveError."""
+        from voicechat.assemble import AssembleError, assemble
+        from voicechat.bench.naive import NaiveError
+
+        plain = unquantised(settings)
+        try:
+            paths = await asyncio.to_thread(assemble, plain)
+        except AssembleError as error:
+            raise NaiveError(str(error)) from None
+        naive = Naive(plain, paths)
+        try:
+            await naive.start()
+            yield cls(naive, max_tokens, timeout_s)
+        finally:
+            naive.stop()
+
+    async def warm_up(self, question: Question) -> None:
+        """Answer a question that does not count."""
+        await self._naive.ask(question, self._max_tokens, self._timeout_s)
+
+    async def ask(self, question: Question) -> None:
+        """Answer a question that counts."""
+        answer = await self._naive.ask(question, self._max_tokens, self._timeout_s)
+        self._answers.append((question, answer))
+
+    def report(self, turns: Sequence[Turn]) -> dict[str, Any]:
+        """The baseline's part of the report, compared with the server's ``turns``."""
+        answers = [answer for _, answer in self._answers]
+        figures = summaries(_figures(answer) for answer in answers)
+        theirs = summarize(answer.total_s for answer in answers)
+        ours = summarize(turn.figures.get("ttfa_s") for turn in turns)
+        compared, waited = "TTFA", 0.0
+        if ours is None:
+            compared = "voice-to-voice, with the same silence waited for"
+            ours = summarize(turn.figures.get("voice_to_voice_s") for turn in turns)
+            silence = summarize(turn.stages.get("endpointing") for turn in turns)
+            waited = silence.p50 if silence is not None else 0.0
+        return {
+            "facts": self._naive.facts,
+            "figures": figures,
+            "stages": summaries(answer.times for answer in answers),
+            "compared": compared,
+            "ratio": ratio(ours.p50 if ours else None, theirs.p50 + waited if theirs else None),
+            "turns": [{"question": question.text, **asdict(answer)} for question, answer in self._answers],
+        }
+
+
+def _figures(answer: NaiveAnswer) -> dict[str, float]:
+    figures = {"ttfa_s": answer.total_s, "audio_s": answer.audio_s}
+    factor = real_time_factor(answer.total_s, answer.audio_s)
+    return figures if factor is None else {**figures, "rtf": factor}

@@ -1,0 +1,326 @@
+"""``voicechat bench rest|webrtc``: users in a closed loop against a server, and the figures of what they saw.
+
+Without ``--server`` a server is started for the run on a free port of this machine, and stopped after it. ``--turns``
+is the number of all turns together, shared out among ``--concurrency`` users as each becomes free. See
+:mod:`voicechat.bench.report` for the object that ``--json`` prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime
+import json
+import os
+import shlex
+import sys
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from voicechat.bench.questions import QUESTIONS, questions
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from voicechat.bench.askers import Asker
+    from voicechat.bench.baseline import Baseline
+    from voicechat.bench.chat_client import ChatClient
+    from voicechat.bench.turn import Question
+    from voicechat.config import Settings
+
+API_KEY = "VOICECHAT_API_KEY"
+"""Environment variable with the bearer token for ``--server``."""
+
+
+class BenchError(Exception):
+    """The benchmark can't be run; ``str()`` says why, ``code`` is the exit code."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The subcommand's arguments."""
+    parser.add_argument("kind", choices=("rest", "webrtc"), help="the transport")
+    parser.add_argument("--concurrency", type=_positive, default=1, metavar="N", help="users at a time (1)")
+    parser.add_argument(
+        "--turns", type=_positive, default=20, metavar="M", help="timed turns of all users together (20)"
+    )
+    parser.add_argument(
+        "--warmup",
+        type=_count,
+        default=2,
+        metavar="K",
+        help="turns before, not timed; at least one of each user, 0 for none (2)",
+    )
+    parser.add_argument("--model", metavar="NAME", help="a name in configs/ or a YAML file; default embedded")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="what the models run on, without --server")
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="any setting; may be repeated"
+    )
+    parser.add_argument(
+        "--server",
+        metavar="URL",
+        help=f"measure this running server; its key, if it needs one, is taken from ${API_KEY}",
+    )
+    parser.add_argument(
+        "--naive", action="store_true", help="also run the models one stage after another, turn about with the server"
+    )
+    parser.add_argument("--spoken", action="store_true", help="ask aloud over REST too (WebRTC always does)")
+    parser.add_argument(
+        "--voice", choices=("hibari", "espeak-ng"), help="who speaks the questions (the first that is installed)"
+    )
+    parser.add_argument("--quality", action="store_true", help="rest: ask for the best sound rather than the soonest")
+    parser.add_argument("--one-call", action="store_true", help="webrtc: one call for all turns of a user")
+    parser.add_argument("--max-tokens", type=_positive, metavar="N", help="longest answer in the Thinker's tokens")
+    parser.add_argument("--timeout", type=float, default=180.0, metavar="S", help="longest turn in seconds (180)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return value
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the benchmark; 0 if every turn went well, 1 if not, 2 if an option can't be used."""
+    from voicechat.bench.report import as_text
+
+    try:
+        if options.kind == "webrtc" and options.quality:
+            raise BenchError("--quality is of REST requests; a call always puts latency first", 2)
+        if options.kind == "rest" and options.one_call:
+            raise BenchError("--one-call is of calls; REST requests have none", 2)
+        report = asyncio.run(_run(options))
+    except BenchError as error:
+        print(f"voicechat: {error}", file=sys.stderr)
+        return error.code
+    print(json.dumps(report, ensure_ascii=False, indent=2) if options.json else as_text(report))
+    return 1 if report["totals"]["failed"] else 0
+
+
+async def _run(options: argparse.Namespace) -> dict[str, Any]:
+    import aiohttp
+
+    from voicechat.bench.chat_client import ChatClient, ClientError
+    from voicechat.bench.machine import machine_facts
+
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    machine = machine_facts()
+    settings = _settings(options)
+    asked, voice = _questions(options)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with contextlib.AsyncExitStack() as stack:
+        http = await stack.enter_async_context(
+            aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
+        )
+        base, start_s, key = await stack.enter_async_context(_server(options, settings, http))
+        client = ChatClient(http, base, api_key=key)
+        try:
+            served = await client.look()
+        except ClientError as error:
+            raise BenchError(str(error)) from None
+        baseline = await stack.enter_async_context(_baseline(options, settings, served))
+        users = [_asker(options, http, base, client) for _ in range(options.concurrency)]
+        for user in users:
+            stack.push_async_callback(user.close)
+        figures = await _measure(options, client, users, asked, baseline)
+    report = {
+        "schema": "",
+        "kind": options.kind,
+        "command": shlex.join(["voicechat", *sys.argv[1:]]),
+        "started": started,
+        "settings": {
+            "users": options.concurrency,
+            "turns": options.turns,
+            "warmup": options.warmup,
+            "spoken": voice is not None,
+            "voice": voice,
+            "latency_first": not options.quality,
+            "max_tokens": options.max_tokens,
+            "naive": options.naive,
+            "one_call": options.one_call,
+            "server": options.server,
+            "overrides": list(options.overrides),
+        },
+        "machine": machine,
+        "model": served,
+        "server_start_s": start_s,
+    }
+    return {**report, **figures}
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    from voicechat.config import ConfigError, load_settings
+
+    overrides = list(options.overrides)
+    if options.device is not None:
+        overrides.append(f"device={options.device}")
+    try:
+        return load_settings(options.model, overrides=overrides)
+    except ConfigError as error:
+        raise BenchError(str(error), 2) from None
+
+
+def _questions(options: argparse.Namespace) -> tuple[list[Question], str | None]:
+    """Questions of all turns, warm-up first, and who speaks them (None: they are typed)."""
+    from voicechat.bench.turn import Question
+
+    texts = list(questions(max(options.warmup, options.concurrency if options.warmup else 0) + options.turns))
+    if options.kind == "rest" and not options.spoken:
+        return [Question(text) for text in texts], None
+    from voicechat.bench.askers import SOUND_RATE
+    from voicechat.bench.spoken import NoVoice, speak
+
+    try:
+        voice, sounds = speak(QUESTIONS[: len(texts)], SOUND_RATE, options.voice)
+    except NoVoice as error:
+        raise BenchError(str(error)) from None
+    said = dict(zip(QUESTIONS, sounds, strict=False))
+    return [Question(text, said[text], SOUND_RATE) for text in texts], voice
+
+
+@contextlib.asynccontextmanager
+async def _server(
+    options: argparse.Namespace, settings: Settings, http: aiohttp.ClientSession
+) -> AsyncIterator[tuple[str, float | None, str | None]]:
+    """Address of the server, seconds that it took to start if it was started here, and its key."""
+    from voicechat.bench.chat_client import ClientError
+    from voicechat.bench.child import ServerError, child_server
+
+    if options.server is not None:
+        yield options.server.rstrip("/"), None, os.environ.get(API_KEY)
+        return
+    from voicechat.assemble import AssembleError, assemble
+
+    arguments = [word for override in options.overrides for word in ("--set", override)]
+    for name in ("model", "device"):
+        if (value := getattr(options, name)) is not None:
+            arguments += [f"--{name}", value]
+    key = settings.server.api_keys[0] if settings.server.api_keys else None
+    try:
+        await asyncio.to_thread(assemble, settings)
+        _say(f"starting {settings.model.name}; this takes a while")
+        async with child_server(arguments, http=http, timeout_s=300.0) as (base, start_s):
+            yield base, start_s, key
+    except (AssembleError, ServerError, ClientError) as error:
+        raise BenchError(str(error)) from None
+
+
+@contextlib.asynccontextmanager
+async def _baseline(options: argparse.Namespace, settings: Settings, served: str) -> AsyncIterator[Baseline | None]:
+    if not options.naive:
+        yield None
+        return
+    from voicechat.bench.baseline import Baseline
+    from voicechat.bench.naive import NaiveError
+
+    if settings.model.name != served:
+        raise BenchError(f"the server serves {served}, so the baseline needs --model {served}", 2)
+    _say("loading the models for the baseline")
+    try:
+        async with Baseline.running(settings, options.max_tokens, options.timeout) as baseline:
+            yield baseline
+    except NaiveError as error:
+        raise BenchError(str(error)) from None
+
+
+def _asker(options: argparse.Namespace, http: aiohttp.ClientSession, base: str, client: ChatClient) -> Asker:
+    from voicechat.bench.askers import CallAsker, RestAsker
+
+    if options.kind == "rest":
+        return RestAsker(
+            client, latency_first=not options.quality, max_tokens=options.max_tokens, timeout_s=options.timeout
+        )
+    _reach_loopback(base)
+    return CallAsker(
+        http,
+        base,
+        headers=client.headers,
+        max_tokens=options.max_tokens,
+        timeout_s=options.timeout,
+        one_call=options.one_call,
+    )
+
+
+def _reach_loopback(base: str) -> None:
+    """Let this process's peer connections use 127.0.0.1, which aiortc would not, if the server is there."""
+    from urllib.parse import urlsplit
+
+    from voicechat.media.ice import IceSettings, use_host_addresses
+
+    host = urlsplit(base).hostname or ""
+    if host == "localhost" or host.startswith("127."):
+        use_host_addresses(IceSettings(interfaces=("none",), loopback=True))
+
+
+async def _measure(
+    options: argparse.Namespace,
+    client: ChatClient,
+    users: Sequence[Asker],
+    asked: Sequence[Question],
+    baseline: Baseline | None,
+) -> dict[str, Any]:
+    """Warm up, run, and make the measured part of the report."""
+    from voicechat.bench import report
+    from voicechat.bench.loop import closed_loop, interleaved
+
+    warmup, timed = asked[: -options.turns], asked[-options.turns :]
+    if warmup:
+        _say(f"warming up: {len(warmup)} turns")
+        await closed_loop(users, warmup)
+        if baseline is not None:
+            await baseline.warm_up(warmup[0])
+    before = await _stats(client)
+    if baseline is not None:
+        outcome = await interleaved(users, timed, baseline.ask, _progress(options.turns))
+    else:
+        outcome = await closed_loop(users, timed, _progress(options.turns))
+    after = await _stats(client)
+    good = [turn for turn in outcome.turns if turn.error is None]
+    figures = report.turn_figures(good)
+    return {
+        "schema": report.SCHEMA,
+        "figures": figures,
+        "stages": report.summaries(turn.stages for turn in good),
+        "totals": report.totals(outcome),
+        "handoff": report.handoff(outcome.turns, before, after, report.median(figures, "ttfa_s")),
+        "loop_lag_ms": after["loop_lag_ms"] if after is not None else None,
+        "naive": baseline.report(good) if baseline is not None else None,
+        "turns": [turn.to_dict() for turn in outcome.turns],
+    }
+
+
+async def _stats(client: ChatClient) -> dict[str, Any] | None:
+    """What the server tells of itself; None if it does not."""
+    from voicechat.bench.chat_client import ClientError
+
+    try:
+        stats: dict[str, Any] = await client.get_json("/v1/stats")
+    except ClientError as error:
+        _say(f"no figures from inside the server: {error}")
+        return None
+    return stats
+
+
+def _progress(total: int) -> Any:
+    def told(count: int) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{count} of {total} turns", end="\n" if count == total else "", file=sys.stderr, flush=True)
+
+    return told
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
