@@ -12,6 +12,7 @@ setup(
     package_dir=INSIDE,
     package_data={
         "voicechat": ["py.typed"],
+        "voicechat.assemble": ["factors/*.npz"],
         "voicechat.models.embedded": ["weights/*"],
         "voicechat.train": ["**/*.txt", "**/*.json"],
         "voicechat.web": ["**/*"],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from voicechat.assemble import smoothing
 from voicechat.assemble.catalogue import EARS, EARS_NAME, THINKERS, ThinkerSource
 from voicechat.assemble.progress import Reporter
 from voicechat.assemble.sources import Fetcher, free_bytes
@@ -131,11 +132,14 @@ class _Thinker(_Plan):
             super().__init__(given, {}, 0)
             return
         self._source = _source(self._given.source)
-        recipe = {
+        recipe: dict[str, Any] = {
             "recipe": THINKER_RECIPE,
             "gguf": self._source.gguf.sha256,
             "quantization": self._given.quantization,
         }
+        factors = smoothing.FOLDER / f"{self._source.name}.npz"
+        if self._given.quantization == "int8" and factors.is_file():
+            recipe["smoothing"] = sha256_file(factors)
         name = self._source.name if self._given.quantization == "none" else f"{self._source.name}-int8"
         super().__init__(data / "thinkers" / name, recipe, 4 * self._source.gguf.size)
 
@@ -150,6 +154,7 @@ class _Thinker(_Plan):
             tied=self._source.tied,
             reporter=reporter,
             label=self.folder.name,
+            smoothing=smoothing.load(self._source.name),
         )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from voicechat.assemble.gguf_tokenizer import write_tokenizer
 from voicechat.assemble.progress import Reporter
+from voicechat.assemble.smoothing import Smoothing
 from voicechat.assemble.store import AssembleError
 from voicechat.assemble.tensors import Floats, Job, TensorSpec, bfloat16, write_safetensors
 from voicechat.assemble.w8a8 import QUANTIZATION_CONFIG, int8_job, is_linear
@@ -41,16 +42,24 @@ _SKIPPED = {"rope_freqs.weight"}
 
 
 def convert(
-    source: Path, target: Path, *, quantization: Quantization, tied: bool, reporter: Reporter, label: str = "model"
+    source: Path,
+    target: Path,
+    *,
+    quantization: Quantization,
+    tied: bool,
+    reporter: Reporter,
+    label: str = "model",
+    smoothing: Smoothing | None = None,
 ) -> None:
     """Write the GGUF file ``source`` into the existing folder ``target``.
 
     ``tied`` says that embedding and output matrix are one in the original model: the output's copy, which GGUF files
-    keep finer, then serves as both. Raises AssembleError for architectures and tensors that are not known here.
+    keep finer, then serves as both. ``smoothing`` is applied if weights become int8. Raises AssembleError for
+    architectures and tensors that are not known here.
     """
     reader = gguf.GGUFReader(source)
     config = _config(reader, tied=tied)
-    jobs = _jobs(reader, config, quantization, tied=tied)
+    jobs = _jobs(reader, config, quantization, tied=tied, smoothing=smoothing)
     if quantization == "int8":
         config["tie_word_embeddings"] = False
         config["quantization_config"] = QUANTIZATION_CONFIG
@@ -111,7 +120,14 @@ def _config(reader: gguf.GGUFReader, *, tied: bool) -> dict[str, Any]:
     return config
 
 
-def _jobs(reader: gguf.GGUFReader, config: dict[str, Any], quantization: Quantization, *, tied: bool) -> list[Job]:
+def _jobs(
+    reader: gguf.GGUFReader,
+    config: dict[str, Any],
+    quantization: Quantization,
+    *,
+    tied: bool,
+    smoothing: Smoothing | None,
+) -> list[Job]:
     tensors = {tensor.name: tensor for tensor in reader.tensors if tensor.name not in _SKIPPED}
     if tied and "output.weight" in tensors:
         tensors["token_embd.weight"] = tensors.pop("output.weight")
@@ -121,9 +137,10 @@ def _jobs(reader: gguf.GGUFReader, config: dict[str, Any], quantization: Quantiz
         heads = 0
         if config["model_type"] == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
             heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
-        jobs.append(_job(name, tensor, heads, int8=quantization == "int8" and is_linear(name)))
+        int8 = quantization == "int8"
+        jobs.append(_job(name, tensor, heads, int8=int8 and is_linear(name), smoothing=smoothing if int8 else None))
     if quantization == "int8" and "output.weight" not in tensors:
-        jobs.append(_job("lm_head.weight", tensors["token_embd.weight"], 0, int8=True))
+        jobs.append(_job("lm_head.weight", tensors["token_embd.weight"], 0, int8=True, smoothing=None))
     return jobs
 
 
@@ -138,12 +155,16 @@ def hf_name(name: str) -> str:
     raise AssembleError(f"the GGUF tensor {name} is not known")
 
 
-def _job(name: str, tensor: gguf.ReaderTensor, heads: int, *, int8: bool) -> Job:
+def _job(name: str, tensor: gguf.ReaderTensor, heads: int, *, int8: bool, smoothing: Smoothing | None) -> Job:
     """One tensor of the GGUF file as one tensor, or as int8 weight and scale. ``heads``: undo llama.cpp's row order."""
     shape = tuple(int(size) for size in reversed(tensor.shape))
+
+    def rows() -> Iterator[Floats]:
+        return _rows(tensor, heads) if smoothing is None else smoothing.apply(name, _rows(tensor, heads))
+
     if int8:
-        return int8_job(name, shape, _rows(tensor, heads))
-    return Job((TensorSpec(name, "BF16", shape),), lambda: (bfloat16(b).tobytes() for b in _rows(tensor, heads)))
+        return int8_job(name, shape, rows)
+    return Job((TensorSpec(name, "BF16", shape),), lambda: (bfloat16(block).tobytes() for block in rows()))
 
 
 def _rows(tensor: gguf.ReaderTensor, heads: int) -> Iterator[Floats]:

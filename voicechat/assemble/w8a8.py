@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from voicechat.assemble.tensors import (
     quantize_rows,
     write_safetensors,
 )
+
+T = TypeVar("T")
 
 QUANTIZATION_CONFIG: dict[str, Any] = {
     "quant_method": "compressed-tensors",
@@ -53,12 +55,12 @@ def is_linear(name: str) -> bool:
     return name.endswith("_proj.weight") or name == "lm_head.weight"
 
 
-def int8_job(name: str, shape: tuple[int, ...], rows: Iterator[Floats]) -> Job:
+def int8_job(name: str, shape: tuple[int, ...], rows: Callable[[], Iterable[Floats]]) -> Job:
     """The job that writes one matrix as int8 weight ``[out, in]`` and bfloat16 scale ``[out, 1]``."""
 
     def blocks() -> Iterator[bytes]:
         scales = []
-        for block in rows:
+        for block in rows():
             quantized, scale = quantize_rows(block)
             scales.append(bfloat16(scale).tobytes())
             yield quantized.tobytes()
@@ -90,7 +92,7 @@ def quantize_folder(folder: Path) -> None:
         raw = bytes(body[start:end])
         if is_linear(name):
             values = from_bfloat16(np.frombuffer(raw, dtype=np.uint16).reshape(shape))
-            jobs.append(int8_job(name, shape, iter((values,))))
+            jobs.append(int8_job(name, shape, partial(_once, values)))
         else:
             jobs.append(Job((TensorSpec(name, "BF16", shape),), partial(_once, raw)))
     with new_file(source) as unfinished:
@@ -99,5 +101,5 @@ def quantize_folder(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _once(block: bytes) -> Iterator[bytes]:
+def _once(block: T) -> Iterator[T]:
     yield block
