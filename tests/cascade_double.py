@@ -94,7 +94,20 @@ class DoubleResponse:
         said = part.text if isinstance(part, TextPart) else "something"
         self._text = cascade.answer or f"You said: {said}."
 
+        self._events: asyncio.Queue[Event | CascadeError] = asyncio.Queue()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
     async def __aiter__(self) -> AsyncIterator[Event]:
+        while True:
+            event = await self._events.get()
+            if isinstance(event, CascadeError):
+                raise event
+            yield event
+            if isinstance(event, Finished):
+                return
+
+    async def _run(self) -> None:
+        """As the real cascade does, a response runs whether or not somebody listens."""
         cascade = self._cascade
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -104,20 +117,22 @@ class DoubleResponse:
         position = 0
         for index, word in enumerate(words):
             if cascade.fail_respond is not None and index >= cascade.fail_after:
-                raise cascade.fail_respond
+                self.ended = True
+                return self._events.put_nowait(cascade.fail_respond)
             if self.cancelled.is_set():
                 break
-            yield TextDelta(word if index == 0 else f" {word}")
+            self._events.put_nowait(TextDelta(word if index == 0 else f" {word}"))
             pcm = tone(cascade.word_seconds, position)
             position += len(pcm)
             await self._wait(cascade.word_delay)
             first = first or loop.time() - begun
             if not self.cancelled.is_set():
-                yield AudioDelta(pcm)
+                self._events.put_nowait(AudioDelta(pcm))
         self.ended = True
         reason = FinishReason.CANCELLED if self.cancelled.is_set() else FinishReason.STOP
         usage = Usage(prompt_tokens=10, completion_tokens=len(words), speech_tokens=position // 960)
-        yield Finished(reason, usage, StageTimes(first_audio=first, done=loop.time() - begun))
+        self._events.put_nowait(Finished(reason, usage, StageTimes(first_audio=first, done=loop.time() - begun)))
+        return None
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -22,7 +22,7 @@ SERVER_EVENT = TypeAdapter(RealtimeServerEvent)
 class Bench:
     """A session with its ends in hand. Time runs ``speed`` times as fast for sound as on the wall."""
 
-    def __init__(self, cascade: DoubleCascade, **config) -> None:
+    def __init__(self, cascade: DoubleCascade, settings: SessionSettings | None = None, **config) -> None:
         self.cascade = cascade
         self.playout = Playout()
         self.events: list[dict] = []
@@ -31,7 +31,7 @@ class Bench:
             "sess_test",
             cascade,
             SessionConfig(instructions="Be brief.", voice="anna", **config),
-            SessionSettings(),
+            settings or SessionSettings(),
             self.playout,
             lambda text: self.events.append(json.loads(text)),
         )
@@ -157,6 +157,39 @@ async def test_conversation_is_remembered(make):
     ]
 
 
+async def test_reply_is_begun_ahead_and_kept_back(make):
+    bench = make()
+    await bench.run(np.concatenate([silence(0.5), voice(1.0), silence(0.48)]))
+    assert len(bench.cascade.requests) == 1, "the reply is being made before the turn is over"
+    assert not bench.all("response.created"), "and nobody is told"
+    await bench.until("output_audio_buffer.stopped")
+    assert len(bench.cascade.requests) == 1
+    assert bench.all("response.done")[0]["response"]["status"] == "completed"
+
+
+async def test_reply_that_was_begun_in_vain_is_stopped(make):
+    bench = make(DoubleCascade(transcripts=["half", "the whole"]))
+    await bench.run(np.concatenate([silence(0.5), voice(0.6), silence(0.44), voice(0.6), silence(0.7)]))
+    await bench.until("output_audio_buffer.stopped")
+    assert [bench.asked(i)[-1][1] for i in range(2)] == ["half", "the whole"]
+    assert bench.cascade.responses[0].cancelled.is_set()
+    assert len(bench.all("response.created")) == len(bench.all("input_audio_buffer.committed")) == 1
+
+
+async def test_reply_begun_ahead_is_stopped_with_the_session(make):
+    bench = make()
+    await bench.run(np.concatenate([silence(0.5), voice(0.6), silence(0.44)]))
+    bench.session.on_closed("gone")
+    assert bench.cascade.responses[0].cancelled.is_set()
+
+
+async def test_nothing_is_begun_ahead_if_that_is_turned_off(make):
+    bench = make(settings=SessionSettings(eager=False))
+    await bench.run(np.concatenate([silence(0.5), voice(1.0), silence(0.48)]))
+    assert not bench.cascade.requests
+    await bench.until("output_audio_buffer.stopped")
+
+
 async def test_going_on_after_a_pause_voids_the_guess(make):
     bench = make(DoubleCascade(transcripts=["all of it"], ears_delay=0.3))
     await bench.run(np.concatenate([silence(0.5), voice(0.6), silence(0.3), voice(0.6), silence(0.6)]))
@@ -207,6 +240,7 @@ async def test_a_noise_before_the_reply_sounds_only_delays_it(make):
     await bench.run(np.concatenate([voice(0.08), silence(0.7)]))
     await bench.until("output_audio_buffer.stopped")
     assert [d["response"]["status"] for d in bench.all("response.done")] == ["cancelled", "completed"]
+    assert len(bench.cascade.requests) == 2
     assert bench.asked(0) == bench.asked(1)
 
 

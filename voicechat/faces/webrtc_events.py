@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from voicechat.cascade.api import PCM_RATE, Usage
+from voicechat.cascade.api import PCM_RATE, CascadeError, InvalidRequest, NotReady, Overloaded, Usage
 
 Event = dict[str, Any]
 
@@ -103,3 +103,17 @@ def usage_object(usage: Usage) -> dict[str, Any]:
         },
         "output_token_details": {"text_tokens": usage.completion_tokens, "audio_tokens": usage.speech_tokens},
     }
+
+
+def cascade_error(error: CascadeError | TimeoutError) -> dict[str, str | None]:
+    """The ``error`` object of a response or a transcription that failed."""
+    match error:
+        case TimeoutError():
+            return {"type": "server_error", "code": "timeout", "message": "It took too long."}
+        case InvalidRequest():
+            return {"type": "invalid_request_error", "code": error.code, "message": str(error)}
+        case NotReady():
+            return {"type": "server_error", "code": "not_ready", "message": str(error)}
+        case Overloaded():
+            return {"type": "server_error", "code": "overloaded", "message": str(error)}
+    return {"type": "server_error", "code": "stage_failed", "message": str(error)}

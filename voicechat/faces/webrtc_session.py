@@ -1,8 +1,7 @@
 """One voice session: microphone frames and client events in; server events and sound out.
 
-It stands between a transport (:class:`voicechat.media.rtc.Peer` calls the ``on_…`` methods) and the cascade, and holds
-these rules: at most one live reply; a newer one makes an older one's output stale (generation numbers); a reply is over
-when its last sample has been played, not when it was made; of a reply that was cut off only what was heard is kept.
+It stands between a transport (:class:`voicechat.media.rtc.Peer` calls the ``on_…`` methods) and the cascade, and
+decides who speaks: a reply follows when the user has said something and is silent, and stops when the user speaks.
 """
 
 from __future__ import annotations
@@ -16,24 +15,19 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from voicechat.cascade.api import (
-    PCM_RATE,
-    AudioDelta,
     Cascade,
     CascadeError,
     EarsPcm,
-    Finished,
-    FinishReason,
-    InvalidRequest,
-    NotReady,
-    Overloaded,
+    Message,
     ResponseRequest,
     Sampling,
-    TextDelta,
 )
 from voicechat.faces import webrtc_events as events
 from voicechat.faces.webrtc_config import RequestError, SessionConfig, user_message
+from voicechat.faces.webrtc_foresight import Foresight
 from voicechat.faces.webrtc_history import CHARS_PER_TOKEN, History
-from voicechat.faces.webrtc_reply import Reply, Status, TurnTimes
+from voicechat.faces.webrtc_reply import TurnTimes
+from voicechat.faces.webrtc_speaker import Speaker
 from voicechat.media.playout import Playout, PlayoutFrame
 from voicechat.media.turns import (
     Effect,
@@ -51,17 +45,15 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_QUEUED_SAMPLES = 60 * PCM_RATE
-"""Sound made ahead of what is played, at most; the cascade waits beyond it."""
-
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """Bounds and defaults of one session."""
+    """Bounds and defaults of one session. ``eager``: begin the reply at a pause that may be the end of the turn."""
 
     turns: TurnSettings = field(default_factory=TurnSettings)
     transcribe_timeout: float = 30.0
     max_messages: int = 64
+    eager: bool = True
     reply_reserve_tokens: int = 512
 
 
@@ -87,7 +79,6 @@ class VoiceSession:
         self._cascade = cascade
         self._config = config
         self._settings = settings
-        self._playout = playout
         self._send = send
         self._expires_at = expires_at
         self._clock = clock
@@ -95,14 +86,12 @@ class VoiceSession:
         self._detector = TurnDetector(config.detection.turn_settings(settings.turns))
         budget = max(256, cascade.model.context_tokens - settings.reply_reserve_tokens) * CHARS_PER_TOKEN
         self.history = History(max_messages=settings.max_messages, max_chars=budget)
-        self._guess: asyncio.Task[str] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._foresight = Foresight(cascade, self._start, self._foresee)
         self._item_id = ""  # of the turn that is being spoken
         self._transcribing = 0
         self._owed: TurnTimes | None = None  # the user said something that has no reply yet
-        self._generation = 0
-        self._reply: Reply | None = None
-        self._spoke = False
+        self._speaker = Speaker(session_id, playout, self.history, self._emit, self._start, clock)
         self._closed = False
 
     # -- what the transport calls -------------------------------------------------------------------------------------
@@ -114,6 +103,7 @@ class VoiceSession:
     def on_audio(self, frame: EarsPcm) -> None:
         """20 ms from the microphone."""
         if not self._closed:
+            self._detector.strict = self._speaker.sounding
             self._perform(self._detector.push(frame, self._vad.voiced(frame)))
 
     def on_starved(self, frames: int) -> None:
@@ -123,21 +113,7 @@ class VoiceSession:
 
     def on_played(self, frame: PlayoutFrame) -> None:
         """A frame of the playout has left."""
-        reply = self._reply
-        if reply is None or self._closed or not (frame.started or frame.drained):
-            return
-        if frame.started:
-            reply.sounding = True
-            reply.times.first_sound = self._clock()
-            self._detector.strict = True
-            self._emit(reply.buffer_event("started"))
-        if frame.drained:
-            if reply.sounding:
-                self._emit(reply.buffer_event("stopped"))
-            if not reply.complete:
-                heard = reply.heard(self._playout.played, self._playout.pushed)
-                self.history.set_text(reply.item_id, heard or None)
-            self._release(reply)
+        if not self._closed and self._speaker.on_played(frame):
             self._respond_if_owed()
 
     def on_message(self, text: str) -> None:
@@ -161,8 +137,8 @@ class VoiceSession:
         if self._closed:
             return
         log.info("session %s ends: %s", self.id, reason)
-        if self._reply is not None:
-            self._interrupt("client_cancelled")
+        self._speaker.interrupt("client_cancelled")
+        self._foresight.drop()
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -179,36 +155,40 @@ class VoiceSession:
             match effect:
                 case SpeechStarted(start_ms):
                     self._item_id = events.new_id("item")
+                    self._foresight.drop()
                     self._emit_kind("input_audio_buffer.speech_started", audio_start_ms=start_ms, item_id=self._item_id)
-                    if self._reply is not None and self._config.detection.interrupt_response:
-                        unheard = not self._reply.sounding
-                        times = self._reply.times
-                        self._interrupt("turn_detected")
-                        if unheard:
-                            self._owed = self._owed or times
+                    self._yield_to_user()
                 case SpeechPaused(audio):
-                    self._guess = self._start(self._cascade.transcribe(audio))
+                    self._foresight.begin(audio)
                 case SpeechResumed():
-                    self._drop_guess()
+                    self._foresight.drop()
                 case TurnDiscarded(end_ms):
-                    self._drop_guess()
+                    self._foresight.drop()
                     self._emit_kind("input_audio_buffer.speech_stopped", audio_end_ms=end_ms, item_id=self._item_id)
                     self._emit_kind("input_audio_buffer.cleared")
                     self._respond_if_owed()
                 case TurnEnded():
                     self._end_turn(effect)
 
+    def _yield_to_user(self) -> None:
+        """Stop the live reply; if nothing of it was heard yet, it is still owed."""
+        reply = self._speaker.reply
+        if reply is None or not self._config.detection.interrupt_response:
+            return
+        if not reply.sounding:
+            self._owed = self._owed or reply.times
+        self._speaker.interrupt("turn_detected")
+
     def _end_turn(self, turn: TurnEnded) -> None:
         item_id, previous = self._item_id, self.history.last_id
         times = TurnTimes(self._clock(), endpointing_ms=turn.silence_ms)
-        guess, self._guess = self._guess, None
         self._emit_kind("input_audio_buffer.speech_stopped", audio_end_ms=turn.end_ms, item_id=item_id)
         self._emit_kind("input_audio_buffer.committed", item_id=item_id, previous_item_id=previous)
         item = events.message_item(item_id, "user", "completed", [{"type": "input_audio", "transcript": None}])
         for event in events.item_events(item, previous, done=True):
             self._emit(event)
         self.history.add(item_id, "user", None)
-        transcribed = guess or self._start(self._cascade.transcribe(turn.audio))
+        transcribed = self._foresight.transcript(turn.audio)
         seconds = (turn.end_ms - turn.start_ms) / 1000
         self._start(self._finish_turn(item_id, transcribed, times, seconds))
 
@@ -222,7 +202,7 @@ class VoiceSession:
             async with asyncio.timeout(self._settings.transcribe_timeout):
                 transcript = (await transcribed).strip()
         except (CascadeError, TimeoutError) as error:
-            inner = _error_object(error) if isinstance(error, CascadeError) else _timeout_object()
+            inner = events.cascade_error(error)
             self._emit_kind(f"{kind}.failed", item_id=item_id, content_index=0, error={**inner, "param": None})
         else:
             times.transcript = self._clock()
@@ -235,16 +215,19 @@ class VoiceSession:
             self._transcribing -= 1
         self._respond_if_owed()
 
-    def _drop_guess(self) -> None:
-        if self._guess is not None:
-            self._guess.cancel()
-            self._guess = None
+    def _foresee(self, transcript: str) -> ResponseRequest | None:
+        """The request that will follow if the turn is over and ``transcript`` is what was said."""
+        if not transcript or not self._config.detection.create_response or not self._settings.eager:
+            return None
+        if self._speaker.reply is not None or self._transcribing:
+            return None
+        return self._request(Message.text("user", transcript))
 
     # -- replies ------------------------------------------------------------------------------------------------------
 
     def _respond_if_owed(self) -> None:
         """Reply to what the user said, unless the user is (or may be) about to say more, or a reply is live."""
-        if self._owed is None or self._closed or self._reply is not None:
+        if self._owed is None or self._closed or self._speaker.reply is not None:
             return
         if self._transcribing or self._detector.speaking:
             return
@@ -252,123 +235,33 @@ class VoiceSession:
 
     def _respond(self, times: TurnTimes) -> None:
         self._owed = None
-        self._generation += 1
-        request = ResponseRequest(
-            messages=self.history.messages(self._config.instructions),
+        self._speaker.speak(self._foresight.response(self._request()), times, self._config.voice)
+
+    def _request(self, *more: Message) -> ResponseRequest:
+        return ResponseRequest(
+            messages=(*self.history.messages(self._config.instructions), *more),
             voice=self._config.voice,
             latency_first=self._config.latency_first,
             sampling=Sampling(max_tokens=self._config.max_output_tokens),
         )
-        reply = Reply(self._generation, self._cascade.respond(request), times, self._config.voice)
-        self._reply = reply
-        self._playout.begin()
-        previous = self.history.last_id
-        self.history.add(reply.item_id, "assistant", None)
-        for event in reply.opening(previous):
-            self._emit(event)
-        self._start(self._run_reply(reply, previous))
-
-    async def _run_reply(self, reply: Reply, previous: str | None) -> None:
-        """Bring one response from the cascade to the client. A reply that was stopped is drained in silence."""
-        try:
-            async for event in reply.response:
-                if not reply.generating:
-                    continue
-                match event:
-                    case TextDelta(text):
-                        reply.times.first_text = reply.times.first_text or self._clock()
-                        self._emit(reply.delta(text))
-                        self.history.set_text(reply.item_id, reply.text)
-                    case AudioDelta(pcm):
-                        reply.times.first_audio = reply.times.first_audio or self._clock()
-                        self._spoke = True
-                        self._playout.push(pcm)
-                        if (ahead := self._playout.queued - MAX_QUEUED_SAMPLES) > 0:
-                            await asyncio.sleep(ahead / PCM_RATE)
-                    case Finished():
-                        self._finish_reply(reply, event, previous)
-        except CascadeError as error:
-            if reply.generating:
-                self._fail_reply(reply, _error_object(error), previous)
-        else:
-            if reply.generating:
-                self._fail_reply(
-                    reply, {"type": "server_error", "code": None, "message": "the reply broke off"}, previous
-                )
-        finally:
-            reply.response.cancel()
-
-    def _finish_reply(self, reply: Reply, finished: Finished, previous: str | None) -> None:
-        log.info(
-            "session %s reply %d: %s",
-            self.id,
-            reply.generation,
-            " ".join(f"{name}={value}" for name, value in reply.times.metadata(finished.times).items()),
-        )
-        status: Status = "completed"
-        reason = None
-        if finished.reason is FinishReason.LENGTH:
-            status, reason = "incomplete", "max_output_tokens"
-        elif finished.reason is FinishReason.CANCELLED:
-            status = "cancelled"
-        self._close_reply(reply, status, previous, reason=reason, usage=finished.usage, stages=finished.times)
-
-    def _fail_reply(self, reply: Reply, error: dict[str, str | None], previous: str | None) -> None:
-        log.warning("session %s reply %d failed: %s", self.id, reply.generation, error["message"])
-        self._close_reply(reply, "failed", previous, error=error)
-
-    def _close_reply(self, reply: Reply, status: Status, previous: str | None, **details: Any) -> None:
-        """The cascade is done with the reply; what was made of it still plays."""
-        for event in reply.closing(status, previous, **details):
-            self._emit(event)
-        self._playout.finish()
-
-    def _interrupt(self, reason: str) -> None:
-        """Stop the live reply and its sound at once; keep of it what was heard."""
-        reply = self._reply
-        if reply is None:
-            return
-        played = self._playout.clear()
-        heard = reply.heard(played, self._playout.pushed)
-        if reply.sounding:
-            self._emit(reply.buffer_event("cleared"))
-        if reply.generating:
-            reply.response.cancel()
-            for event in reply.closing("cancelled", None, reason=reason):
-                self._emit(event)
-        if heard != reply.text:
-            self._emit_kind(
-                "conversation.item.truncated",
-                item_id=reply.item_id,
-                content_index=0,
-                audio_end_ms=played * 1000 // PCM_RATE,
-            )
-        self.history.set_text(reply.item_id, heard or None)
-        self._release(reply)
-
-    def _release(self, reply: Reply) -> None:
-        if self._reply is reply:
-            self._reply = None
-            self._detector.strict = False
 
     # -- client events ------------------------------------------------------------------------------------------------
 
     def _on_client_event(self, message: dict[str, Any]) -> None:
         match message["type"]:
             case "session.update":
-                config = self._config.updated(message.get("session"), self._cascade.model, voice_locked=self._spoke)
+                config = self._config.updated(
+                    message.get("session"), self._cascade.model, voice_locked=self._speaker.spoke
+                )
                 self._config = config
                 self._vad.set_threshold(config.detection.threshold)
                 self._detector.settings = config.detection.turn_settings(self._settings.turns)
                 self._emit_kind("session.updated", session=self._session_object())
             case "response.cancel":
-                if self._reply is None or not self._reply.generating:
+                if not self._speaker.cancel():
                     raise RequestError("no response is being made", code="response_cancel_not_active")
-                reply = self._reply
-                reply.response.cancel()
-                self._close_reply(reply, "cancelled", None, reason="client_cancelled")
             case "output_audio_buffer.clear":
-                self._interrupt("client_cancelled")
+                self._speaker.interrupt("client_cancelled")
                 self._respond_if_owed()
             case "conversation.item.create":
                 self._add_message(message.get("item"))
@@ -377,13 +270,13 @@ class VoiceSession:
                     raise RequestError(
                         "fields of a response can't be set yet", code="unsupported_value", param="response"
                     )
-                if self._reply is not None and self._reply.generating:
+                if self._speaker.generating:
                     raise RequestError(
                         "a response is being made already", code="conversation_already_has_active_response"
                     )
                 if not self.history.messages(self._config.instructions):
                     raise RequestError("there is nothing to reply to", code="conversation_empty")
-                self._interrupt("client_cancelled")
+                self._speaker.interrupt("client_cancelled")
                 self._respond(TurnTimes(self._clock()))
             case kind:
                 raise RequestError(f"no such event, or not supported: {kind}", code="unknown_event", param="type")
@@ -432,14 +325,3 @@ class VoiceSession:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, CascadeError):
             log.error("session %s: a task failed", self.id, exc_info=error)
-
-
-def _error_object(error: CascadeError) -> dict[str, str | None]:
-    kinds = {NotReady: "not_ready", Overloaded: "overloaded"}
-    code = error.code if isinstance(error, InvalidRequest) else kinds.get(type(error), "stage_failed")
-    kind = "invalid_request_error" if isinstance(error, InvalidRequest) else "server_error"
-    return {"type": kind, "code": code, "message": str(error)}
-
-
-def _timeout_object() -> dict[str, str | None]:
-    return {"type": "server_error", "code": "timeout", "message": "the transcript took too long"}

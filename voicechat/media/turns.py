@@ -107,6 +107,7 @@ class _Turn:
     spoken_until: int  # end of the last frame that counts as voice
     voiced: int
     paused: bool = False
+    announced: bool = False  # the pause was told of: not if the turn holds too little voice anyway
     run: int = 0  # voiced frames in a row, while paused
 
     def audio(self, tail: int) -> EarsPcm:
@@ -193,7 +194,9 @@ class TurnDetector:
             elif turn.run >= _frames(settings.resume_ms):
                 turn.paused = False
                 turn.spoken_until = len(turn.frames)
-                effects.append(SpeechResumed())
+                if turn.announced:
+                    turn.announced = False
+                    effects.append(SpeechResumed())
         else:
             turn.run = 0
             silence = len(turn.frames) - turn.spoken_until
@@ -201,7 +204,9 @@ class TurnDetector:
                 return [self._close(turn, EndReason.SILENCE)]
             if not turn.paused and silence >= _frames(settings.pause_ms):
                 turn.paused = True
-                effects.append(SpeechPaused(turn.audio(_frames(settings.pause_ms))))
+                turn.announced = turn.voiced * FRAME_MS >= settings.min_speech_ms
+                if turn.announced:
+                    effects.append(SpeechPaused(turn.audio(_frames(settings.pause_ms))))
         return effects + self._limit(turn)
 
     def _limit(self, turn: _Turn) -> list[Effect]:
