@@ -44,6 +44,17 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def engine_prompt(ids: list[int]) -> Any:
+    """Token ids in the form that vLLM hands to its engine core without a wait in between.
+
+    A raw prompt would go through a thread first, and a task that is cancelled there leaves the engine without the
+    request, so that no worker ever acknowledges its slot.
+    """
+    from vllm.inputs import tokens_input
+
+    return tokens_input(ids)
+
+
 class Host(ABC):
     """Runs a stage: reads commands and at once starts a task for each. Subclasses say what to do."""
 

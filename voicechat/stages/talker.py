@@ -13,7 +13,7 @@ import msgspec
 from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Abort, Codes, Failed, Message, Released, Speak, Spoken, Text
 from voicechat.cascade.pool import Pool, PoolSpec
-from voicechat.stages.host import Host, prepare_process, run_host
+from voicechat.stages.host import Host, engine_prompt, prepare_process, run_host
 
 log = logging.getLogger(__name__)
 
@@ -178,12 +178,12 @@ class Talker(Host):
         else:
             self._wake()
 
-    def _request(self, utterance: _Utterance) -> tuple[dict[str, list[int]], Any]:
+    def _request(self, utterance: _Utterance) -> tuple[Any, Any]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         config = self.config
-        return {"prompt_token_ids": [self._model.BOS]}, SamplingParams(
+        return engine_prompt([self._model.BOS]), SamplingParams(
             temperature=config.temperature,
             top_k=config.top_k,
             seed=utterance.seed,

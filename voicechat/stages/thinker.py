@@ -27,7 +27,7 @@ from voicechat.cascade.messages import (
     Written,
 )
 from voicechat.cascade.pool import Pool, PoolSpec
-from voicechat.stages.host import Host, prepare_process, run_host
+from voicechat.stages.host import Host, engine_prompt, prepare_process, run_host
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Thinker(Host):
         for question in ("Hello!", "What is the capital of France?"):
             ids = self.prompt.ids([Turn("user", question)])
             async for _ in self._engine.generate(
-                {"prompt_token_ids": ids},
+                engine_prompt(ids),
                 self._sampling(Generate(0, (), False, max_tokens=4), {}),
                 f"warm-up-{question}",
             ):
@@ -172,9 +172,7 @@ class Thinker(Host):
                 wanted = min(wanted, self.pool.spec.max_rows)
             message = msgspec.structs.replace(message, max_tokens=min(wanted, room))
             made, cached, reason = 0, 0, "abort"
-            async for output in self._engine.generate(
-                {"prompt_token_ids": ids}, self._sampling(message, facts), request_id
-            ):
+            async for output in self._engine.generate(engine_prompt(ids), self._sampling(message, facts), request_id):
                 part = output.outputs[0]
                 cached = output.num_cached_tokens or cached
                 made += len(part.token_ids)

@@ -1,0 +1,76 @@
+"""What tests of all rooms share: assembled models, and servers with every stage real.
+
+A test that asks for ``real_server``, ``embedded_server`` or a cascade of its own runs after all others, and engines of
+two kinds are never alive at once, so that two cores and a few GB of memory are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.real_server import RealServer, Servers
+from voicechat.assemble import AssembledPaths, assemble
+from voicechat.config import Settings, load_settings
+
+TINY = "embedded-tiny"
+_ORDER = ("stage_host", "coordinator", "stage_failures", "real_server", "embedded_server")
+"""Fixtures that start engines, in the order in which tests that use them run."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests without engines first, then kind by kind; the order is else kept."""
+
+    def rank(item: pytest.Item) -> int:
+        names = getattr(item, "fixturenames", ())
+        return max((index for index, name in enumerate(_ORDER, 1) if name in names), default=0)
+
+    items.sort(key=rank)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Show the end of the real server's log with a failed test that used it."""
+    report = yield
+    if report.failed and (servers := getattr(item, "funcargs", {}).get("servers")) is not None and servers.log:
+        report.sections.append(("log of the real server", "\n".join(servers.log.splitlines()[-60:])))
+    return report
+
+
+@pytest.fixture(scope="session")
+def tiny_settings() -> Settings:
+    """Settings of ``embedded-tiny`` as a plain ``voicechat serve`` takes them."""
+    return load_settings(TINY)
+
+
+@pytest.fixture(scope="session")
+def models(tiny_settings: Settings) -> AssembledPaths:
+    """Folders of ``embedded-tiny``, assembled if they are not there yet."""
+    return assemble(tiny_settings)
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """All real servers of the run."""
+    made = Servers(tmp_path_factory.mktemp("servers"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def tiny_server(servers: Servers) -> RealServer:
+    """A running server of ``embedded-tiny``."""
+    return servers.get(TINY)
+
+
+@pytest.fixture
+def real_server(tiny_server: RealServer) -> str:
+    """Base URL, without ``/v1``, of a running server of ``embedded-tiny``."""
+    return tiny_server.url
+
+
+@pytest.fixture
+def embedded_server(servers: Servers) -> str:
+    """Base URL, without ``/v1``, of a running server of ``embedded``, the default model."""
+    return servers.get("embedded").url

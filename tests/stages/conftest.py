@@ -1,0 +1,39 @@
+"""Fixtures of the stages' tests: the voice that the package brings, and processes of single stages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.real_server import Servers
+from voicechat.assemble import AssembledPaths, assemble
+from voicechat.cascade.pool import Pool
+from voicechat.config import load_settings
+
+
+@pytest.fixture(scope="session")
+def plain_models() -> AssembledPaths:
+    """Folders of ``embedded-tiny`` with its Thinker as it is, not quantised."""
+    return assemble(load_settings("embedded-tiny", overrides=["model.thinker.quantization=none"]))
+
+
+@pytest.fixture(scope="module")
+def stage_host(servers: Servers) -> None:
+    """Marks tests that start a stage of their own: no server may run beside it."""
+    servers.stop()
+
+
+@pytest.fixture(scope="session")
+def acknowledged() -> Callable[[Pool, str, int, int], Awaitable[None]]:
+    """Waits until a worker has let go of a slot: its lane of the pool reads the generation."""
+
+    async def wait(pool: Pool, lane: str, slot: int, generation: int) -> None:
+        end = time.monotonic() + 30
+        while int(getattr(pool, lane)[slot]) != generation:
+            assert time.monotonic() < end, f"{lane}[{slot}] stays {getattr(pool, lane)[slot]}"
+            await asyncio.sleep(0.005)
+
+    return wait

@@ -1,0 +1,68 @@
+"""One stage's process on its own, driven by messages as the coordinator drives it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from voicechat.cascade.messages import Message, Released
+from voicechat.cascade.stage import Stage
+from voicechat.stages import thinker
+
+T = TypeVar("T")
+PATIENCE = 120.0
+"""Bound in seconds on any wait, so that a fault shows as a failure and not as a hang."""
+SMALL_BATCH = 64
+"""Tokens of one step of :func:`run_thinker_in_small_batches`."""
+
+
+class StageHost:
+    """Starts a stage's process and keeps every message that it sends, by request."""
+
+    def __init__(self, name: str, target: Callable[..., None], config: Any) -> None:
+        self.stage = Stage(name, target, (config,), on_message=self._take, on_death=self._died)
+        self.messages: dict[int, list[Message]] = defaultdict(list)
+        self.death: str | None = None
+        self._news = asyncio.Event()
+
+    def _take(self, message: Message) -> None:
+        self.messages[getattr(message, "id", -1)].append(message)
+        self._news.set()
+
+    def _died(self, _: Stage, how: str) -> None:
+        self.death = how
+        self._news.set()
+
+    def send(self, message: Message) -> None:
+        """Send a command."""
+        self.stage.send(message)
+
+    def of(self, number: int, kind: type[T]) -> list[T]:
+        """Messages of one kind about a request, in order."""
+        return [message for message in self.messages[number] if isinstance(message, kind)]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until ``condition`` holds; it is looked at after every message."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                assert self.death is None, f"the stage died: {self.death}"
+                self._news.clear()
+                await self._news.wait()
+
+    async def released(self, *numbers: int) -> None:
+        """Wait until the stage has let go of these requests."""
+        await self.until(lambda: all(self.of(number, Released) for number in numbers))
+
+
+def run_thinker_in_small_batches(sock: socket.socket, config: thinker.ThinkerConfig) -> None:
+    """The Thinker's process with a bound of a few tokens per step, so that every longer prompt is read in pieces."""
+    thinker.prepare_process(config.threads, config.log_level)
+    from vllm.engine import arg_utils
+
+    small = functools.partial(arg_utils.AsyncEngineArgs, max_num_batched_tokens=SMALL_BATCH)
+    arg_utils.AsyncEngineArgs = small  # type: ignore[assignment,misc]
+    thinker.run_host(sock, lambda channel: thinker.Thinker(channel, config))
