@@ -34,11 +34,11 @@ _TRIALS = 2
 
 @dataclass(frozen=True, slots=True)
 class NaiveConfig:
-    """What the process is told. Folders as the assembler made them, without quantisation."""
+    """What the process is told. Folders as the assembler made them, without quantisation; without ears it is deaf."""
 
     thinker_dir: str
     weights_dir: str
-    ears_dir: str
+    ears_dir: str | None
     thinker: str | None
     system_prompt: str
     max_tokens: int
@@ -75,7 +75,9 @@ class OneAfterAnother:
         torch.set_num_threads(config.threads)
         self.config = config
         self.facts: dict[str, str | float] = {"threads": config.threads}
-        self._ears = Ears(config.ears_dir, threads=config.threads, beam_size=config.ears_beam_size)
+        self._ears: Ears | None = None
+        if config.ears_dir is not None:
+            self._ears = Ears(config.ears_dir, threads=config.threads, beam_size=config.ears_beam_size)
         self._tokenizer = AutoTokenizer.from_pretrained(config.thinker_dir)
         self._prompt = ChatPrompt(self._tokenizer, config.system_prompt)
         self._thinker: Any = AutoModelForCausalLM.from_pretrained(config.thinker_dir, dtype=torch.float32).eval()
@@ -89,6 +91,8 @@ class OneAfterAnother:
         """Answer a typed question, or a spoken one (float32 mono ``[n]`` at 16 kHz)."""
         answer, begun = NaiveAnswer(), time.perf_counter()
         if sound is not None:
+            if self._ears is None:
+                raise ValueError("there are no ears to hear the question with")
             text = answer.heard = self._ears.transcribe(sound)
             answer.times["ears"] = time.perf_counter() - begun
         with torch.inference_mode():
