@@ -123,7 +123,7 @@ def plain_talker(models: AssembledPaths) -> Path:
 
 
 def pieces_of(text: str) -> list[str]:
-    """Tokens as a Thinker writes them: a word with the space before it, punctuation apart, now and then an empty one."""
+    """Tokens as a Thinker writes them: words with the space before them, punctuation apart, and an empty one."""
     pieces = re.findall(r" ?\w+|[^\w\s]", text)
     return [*pieces[:2], "", *pieces[2:]]
 

@@ -58,6 +58,7 @@ class _Utterance:
         self.frontend = frontend
         self.symbols = 0
         self.final = False
+        self.refused = False
         self.sounds = False
         self.task: asyncio.Task[None] | None = None
         self.waits: list[float] = []
@@ -137,7 +138,8 @@ class Talker(Host):
             case Speak():
                 self._utterances[message.id] = _Utterance(message, self._new_frontend())
             case Text():
-                if (utterance := self._utterances.get(message.id)) is not None:
+                utterance = self._utterances.get(message.id)
+                if utterance is not None and not utterance.refused:
                     self._add_text(utterance, message)
             case Abort():
                 if (utterance := self._utterances.get(message.id)) is not None:
@@ -159,6 +161,7 @@ class Talker(Host):
             pairs = [(row.symbol, min(row.token, last_row)) for row in rows]
             self.pool.append_symbols(utterance.slot, pairs, final=message.final)
         except ValueError as error:
+            utterance.refused = True
             self.channel.send(Failed(utterance.id, str(error), invalid=True, param="max_tokens"))
             if utterance.task is None:
                 self._release(utterance, 0)

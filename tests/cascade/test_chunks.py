@@ -1,0 +1,131 @@
+"""ChunkBuffer: whatever comes and is asked for when, every step is handed out exactly once, with its context."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicechat.cascade.chunks import Chunk, ChunkBuffer, ChunkPolicy
+from voicechat.cascade.launch import RIGHT_CONTEXT, chunk_policy
+from voicechat.config import ChunkSettings, Settings
+from voicechat.models.embedded.voicebox import RIGHT_CONTEXT as NET_RIGHT_CONTEXT
+
+SETTINGS = Settings().voicebox
+OURS = [chunk_policy(SETTINGS.latency_first), chunk_policy(SETTINGS.quality_first)]
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> ChunkPolicy:
+    first = draw(st.integers(1, 12))
+    return ChunkPolicy(
+        first=first,
+        growth=draw(st.sampled_from([1.0, 1.1, 1.5, 2.0, 3.7])),
+        largest=draw(st.integers(first, 60)),
+        left=draw(st.integers(0, 20)),
+        right=draw(st.integers(0, 5)),
+    )
+
+
+any_policy = st.one_of(st.sampled_from(OURS), policies())
+
+
+def check(policy: ChunkPolicy, codes: list[int], chunks: list[Chunk]) -> None:
+    """``chunks`` are all of ``codes``, in order, with as much context as there is."""
+    at, size = 0, float(policy.first)
+    for chunk in chunks:
+        assert chunk.first_step == at
+        assert chunk.emit > 0
+        assert chunk.left == min(at, policy.left)
+        assert list(chunk.codes[: chunk.left + chunk.emit]) == codes[at - chunk.left : at + chunk.emit]
+        right = len(chunk.codes) - chunk.left - chunk.emit
+        end = at + chunk.emit
+        assert 0 <= right <= policy.right
+        assert list(chunk.codes[chunk.left + chunk.emit :]) == codes[end : end + right]
+        if right < policy.right:
+            assert end + right == len(codes), "a shorter look-ahead only at the end of the reply"
+        assert chunk.emit == int(size) or end == len(codes), "sizes follow the policy; only the end may differ"
+        at, size = end, min(size * policy.growth, policy.largest)
+    assert at == len(codes)
+
+
+@given(any_policy, st.lists(st.integers(0, 9), max_size=30), st.randoms(use_true_random=False))
+def test_any_order_of_pushes_and_pops(policy: ChunkPolicy, pushes: list[int], rng) -> None:
+    buffer, chunks, codes = ChunkBuffer(policy), [], []
+    for count in pushes:
+        new = tuple(rng.randrange(4375) for _ in range(count))
+        buffer.push(new)
+        codes.extend(new)
+        assert buffer.steps == len(codes)
+        while rng.random() < 0.7:
+            ready = buffer.ready
+            chunk = buffer.pop()
+            assert ready == (chunk is not None)
+            if chunk is None:
+                break
+            assert not chunk.last
+            chunks.append(chunk)
+        assert buffer.emitted == sum(chunk.emit for chunk in chunks)
+        assert not buffer.done
+    buffer.close()
+    while (chunk := buffer.pop()) is not None:
+        assert not buffer.done or chunk.last
+        chunks.append(chunk)
+    check(policy, codes, chunks)
+    assert buffer.done
+    assert not buffer.ready
+    assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True] * bool(chunks) or not chunks[-1].last
+
+
+@given(any_policy, st.integers(0, 400))
+def test_a_whole_reply_is_last_marked(policy: ChunkPolicy, count: int) -> None:
+    buffer = ChunkBuffer(policy)
+    buffer.push(tuple(range(count)))
+    buffer.close()
+    chunks = []
+    while (chunk := buffer.pop()) is not None:
+        chunks.append(chunk)
+    check(policy, list(range(count)), chunks)
+    assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True] * bool(chunks)
+
+
+@pytest.mark.parametrize("policy", OURS)
+def test_the_first_chunk_comes_as_soon_as_it_can(policy: ChunkPolicy) -> None:
+    buffer = ChunkBuffer(policy)
+    for step in range(policy.first + policy.right):
+        assert buffer.pop() is None
+        buffer.push((step,))
+    chunk = buffer.pop()
+    assert chunk == Chunk(tuple(range(policy.first + policy.right)), 0, policy.first, 0, False)
+
+
+def test_latency_first_starts_earlier_than_quality() -> None:
+    latency, quality = OURS
+    assert latency.first < quality.first
+    assert latency.left <= quality.left
+
+
+def test_the_server_knows_the_look_ahead_of_the_net() -> None:
+    """The server imports no torch, so the number is written down twice."""
+    assert RIGHT_CONTEXT == NET_RIGHT_CONTEXT
+
+
+def test_a_closed_reply_takes_no_more() -> None:
+    buffer = ChunkBuffer(OURS[0])
+    buffer.close()
+    assert buffer.done
+    with pytest.raises(ValueError, match="closed"):
+        buffer.push((1,))
+
+
+@pytest.mark.parametrize(
+    "fields", [(0, 2, 4, 1, 1), (4, 0.5, 4, 1, 1), (4, 2, 3, 1, 1), (4, 2, 4, -1, 1), (4, 2, 4, 1, -1)]
+)
+def test_what_is_no_policy(fields: tuple) -> None:
+    with pytest.raises(ValueError, match="not a chunk policy"):
+        ChunkPolicy(*fields)
+
+
+def test_settings_become_a_policy() -> None:
+    settings = ChunkSettings(first_chunk=3, growth=1.5, max_chunk=9, left_context=7)
+    assert chunk_policy(settings) == ChunkPolicy(3, 1.5, 9, 7, RIGHT_CONTEXT)
