@@ -74,7 +74,9 @@ def test_any_order_of_pushes_and_pops(policy: ChunkPolicy, pushes: list[int], rn
     check(policy, codes, chunks)
     assert buffer.done
     assert not buffer.ready
-    assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True] * bool(chunks) or not chunks[-1].last
+    assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True] * bool(chunks) or not chunks[
+        -1
+    ].last
 
 
 @given(any_policy, st.integers(0, 400))
