@@ -6,8 +6,13 @@ import argparse
 import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from voicechat.models.embedded.weights import WEIGHTS_DIR, TalkerConfig, VoiceBoxConfig, random_weights
+
+if TYPE_CHECKING:
+    from voicechat.train.talker import TalkerPlan
+    from voicechat.train.voicebox import VoiceBoxPlan
 
 STEPS = ("texts", "speech", "voicebox", "talker", "evaluate", "pack")
 
@@ -21,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--watch", action="store_true", help="begin on what is there and wait for the rest")
     parser.add_argument("--seconds", type=float, help="voicebox (first phase), talker: stop after so long")
     parser.add_argument("--gan-seconds", type=float, help="voicebox (last phase): stop after so long")
+    parser.add_argument("--gan-after", type=Path, metavar="FILE", help="voicebox: the last phase waits for this file")
     parser.add_argument("--wordnet", type=Path, help="texts: wordnet-base .deb or folder with WordNet's data files")
     parser.add_argument(
         "--thinker", action="append", default=[], metavar="NAME=PATH", help="texts: GGUF file or model folder; repeat"
@@ -80,7 +86,9 @@ def _run(args: argparse.Namespace) -> None:
         from voicechat.train.voicebox import VoiceBoxPlan, voicebox_step
 
         assert device is not None
-        plan = VoiceBoxPlan(codec_seconds=args.seconds, gan_seconds=args.gan_seconds)
+        plan = VoiceBoxPlan(
+            codec_steps=14_000, codec_seconds=args.seconds, gan_seconds=args.gan_seconds, gan_after=args.gan_after
+        )
         voicebox_step(work, tiny_voicebox_plan() if args.tiny else plan, device, args.watch)
     elif args.step == "talker":
         from voicechat.train.talker import TalkerPlan, talker_step
@@ -94,14 +102,15 @@ def _run(args: argparse.Namespace) -> None:
     else:
         from voicechat.train.pack import pack_step
 
-        pack_step(work, args.out or WEIGHTS_DIR, tiny=args.tiny)
+        talker, voicebox = (TINY_TALKER, TINY_VOICEBOX) if args.tiny else (TalkerConfig(), VoiceBoxConfig())
+        pack_step(work, args.out or WEIGHTS_DIR, talker, voicebox)
 
 
 TINY_TALKER = TalkerConfig(layers=2, width=64, heads=2, feed_forward=128)
 TINY_VOICEBOX = VoiceBoxConfig(width=32, expansion=2, token_blocks=3, frame_blocks=2)
 
 
-def tiny_voicebox_plan():  # type: ignore[no-untyped-def]
+def tiny_voicebox_plan() -> VoiceBoxPlan:
     """A plan for seconds on a CPU."""
     from voicechat.train.voicebox import VoiceBoxPlan
 
@@ -111,7 +120,7 @@ def tiny_voicebox_plan():  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-def tiny_talker_plan():  # type: ignore[no-untyped-def]
+def tiny_talker_plan() -> TalkerPlan:
     """A plan for seconds on a CPU."""
     from voicechat.train.talker import TalkerPlan
 

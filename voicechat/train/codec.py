@@ -155,7 +155,9 @@ Verdicts = list[tuple[Tensor, list[Tensor]]]
 
 def judge_loss(real: Verdicts, made: Verdicts) -> Tensor:
     """Hinge loss of the discriminators, summed over them."""
-    parts = [F.relu(1 - r.float()).mean() + F.relu(1 + m.float()).mean() for (r, _), (m, _) in zip(real, made, strict=True)]
+    parts = [
+        F.relu(1 - r.float()).mean() + F.relu(1 + m.float()).mean() for (r, _), (m, _) in zip(real, made, strict=True)
+    ]
     return torch.stack(parts).sum()
 
 

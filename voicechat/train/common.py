@@ -51,10 +51,10 @@ def write_json(path: Path, data: Any) -> None:
     temporary.replace(path)
 
 
-def write_arrays(path: Path, **arrays: npt.NDArray[Any]) -> None:
+def write_arrays(path: Path, compress: bool = False, **arrays: npt.NDArray[Any]) -> None:
     """Write an ``.npz`` atomically."""
     temporary = path.with_name(f".{path.name}.tmp.npz")
-    np.savez(temporary, **arrays)  # type: ignore[arg-type]
+    (np.savez_compressed if compress else np.savez)(temporary, **arrays)  # type: ignore[arg-type]
     temporary.replace(path)
 
 
@@ -89,9 +89,10 @@ def to_pcm(sound: npt.NDArray[np.float32]) -> Int16:
 
 def pick_device(name: str | None) -> torch.device:
     """The named device, or the first GPU, or the CPU."""
-    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = torch.device(name or ("cuda:0" if torch.cuda.is_available() else "cpu"))
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        # cuDNN's attention plans anew for each length of sequence: over 100 ms a time.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True
     return device
@@ -179,7 +180,9 @@ class Curve:
         with self._path.open("a", encoding="utf-8") as out:
             out.write(json.dumps(point) + "\n")
         shown = " ".join(f"{key} {value:.4g}" for key, value in measures.items())
-        logger.info("%s %3.0f %% step %d %.0f s: %s", self.name, 100 * budget.fraction, budget.step, budget.elapsed, shown)
+        logger.info(
+            "%s %3.0f %% step %d %.0f s: %s", self.name, 100 * budget.fraction, budget.step, budget.elapsed, shown
+        )
 
     def plot(self) -> None:
         """Draw the curves, one panel per measure; nothing happens without matplotlib."""
@@ -187,7 +190,11 @@ class Curve:
             from matplotlib.figure import Figure
         except ImportError:
             return
-        names = [name for name in dict.fromkeys(key for point in self.points for key in point) if name not in {"step", "seconds"}]
+        names = [
+            name
+            for name in dict.fromkeys(key for point in self.points for key in point)
+            if name not in {"step", "seconds"}
+        ]
         if not names:
             return
         figure = Figure(figsize=(4 * len(names), 3), layout="constrained")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 MONTHS = (
     "January February March April May June July August September October November December"
@@ -41,7 +42,9 @@ OPENERS = (
     "Sure, ;Well, ;Of course! ;Actually, ;In short, ;Honestly, ;As far as I know, ;Yes, ;No, ;Good question. ;"
     "I think ;Let me see. ;For example, ;However, ;Usually, ;On the other hand, "
 ).split(";")
-UNITS = "kilometers miles meters feet kilograms pounds liters degrees hours minutes seconds years percent dollars".split()
+UNITS = (
+    "kilometers miles meters feet kilograms pounds liters degrees hours minutes seconds years percent dollars".split()
+)
 CONSONANTS = "b c d f g h j k l m n p r s t v w z br ch cl cr dr fl gr pl pr sh sk sl sp st str th tr wh".split()
 VOWELS = "a e i o u ai ea ee ie oa oo ou ay".split()
 ENDINGS = "n r s t l m ck nd ng st rt sh th x on er ing ly ic a o us y".split()
@@ -93,7 +96,8 @@ def date(rng: random.Random) -> str:
     if kind == 1:
         return f"the {day}th of {month}" if day > 3 else f"the first of {month}"
     if kind == 2:
-        return f"{rng.choice(DAYS)} at {rng.randrange(1, 13)}:{rng.randrange(0, 60):02d} {rng.choice(('am', 'pm', 'p.m.'))}"
+        clock = f"{rng.randrange(1, 13)}:{rng.randrange(0, 60):02d} {rng.choice(('am', 'pm', 'p.m.'))}"
+        return f"{rng.choice(DAYS)} at {clock}"
     if kind == 3:
         return f"{year}"
     if kind == 4:
@@ -107,12 +111,14 @@ def made_sentence(rng: random.Random) -> str:
 
 
 def _count(rng: random.Random) -> str:
-    return f"{rng.choice(OPENERS)}there are {number(rng)} {rng.choice(THINGS)} in the {rng.choice(('box', 'room', 'shop'))}."
+    place = rng.choice(("box", "room", "shop"))
+    return f"{rng.choice(OPENERS)}there are {number(rng)} {rng.choice(THINGS)} in the {place}."
 
 
 def _price(rng: random.Random) -> str:
     price = f"{rng.choice('$£€')}{rng.randrange(1, 2000)}{rng.choice(('', '.50', '.99', ' million'))}"
-    return f"The {rng.choice(THINGS)} cost {price}, which is {rng.randrange(1, 100)}% {rng.choice(('more', 'less'))} than before."
+    change = f"{rng.randrange(1, 100)}% {rng.choice(('more', 'less'))}"
+    return f"The {rng.choice(THINGS)} cost {price}, which is {change} than before."
 
 
 def _dated(rng: random.Random) -> str:
@@ -145,8 +151,6 @@ def _list(rng: random.Random) -> str:
 
 
 def _short(rng: random.Random) -> str:
-    import re
-
     return rng.choice(re.findall(r"[A-Z][^.!?]*[.!?]", SHORT))
 
 
@@ -171,7 +175,8 @@ def _abbreviated(rng: random.Random) -> str:
 
 def _named_thing(rng: random.Random) -> str:
     forms = (
-        "The {w} is a small animal that lives near {p}.", "{o}a {w} has {x} {t}.", "They call it {w}, or sometimes {w}.",
+        "The {w} is a small animal that lives near {p}.", "{o}a {w} has {x} {t}.",
+        "They call it {w}, or sometimes {w}.",
         '"{w}," said {n}, "is my favorite word."', "We took the {w} road from {p} to {q}.", "{n} {w} has {x} {t}.",
     )  # fmt: skip
     return rng.choice(forms).format(**_parts(rng)).replace("  ", " ")
@@ -186,7 +191,8 @@ def made_prompt(rng: random.Random, nouns: list[str]) -> str:
     """A question that someone might ask a voice assistant; ``nouns`` widen its range of topics."""
     forms = (
         "Tell me something about {s}.", "What is {k}?", "Can you explain {s} to a child?", "Why is {k} important?",
-        "What do you think about {s}?", "Give me a tip about {s}.", "How does {k} work?", "Tell me a fun fact about {k}.",
+        "What do you think about {s}?", "Give me a tip about {s}.", "How does {k} work?",
+        "Tell me a fun fact about {k}.",
         "What's the difference between {k} and {j}?", "Where does the word {k} come from?", "Who invented {k}?",
         "How many {t} do I need for {n}'s party?", "What is {x} plus {y}?", "What is the capital of {p}?",
         "What is the weather like in {p} in {m}?", "Plan a weekend in {p} for me.", "What happened in {d}?",
@@ -197,6 +203,7 @@ def made_prompt(rng: random.Random, nouns: list[str]) -> str:
         "How far is {p} from {q}?", "When did {l} live?", "Convert {x} {u} for me.", "What time is it in {p}?",
     )  # fmt: skip
     parts = _parts(rng) | {
-        "k": rng.choice(nouns), "j": rng.choice(nouns), "m": rng.choice(MONTHS), "l": f"{rng.choice(FIRST)} {rng.choice(LAST)}",
+        "k": rng.choice(nouns), "j": rng.choice(nouns), "m": rng.choice(MONTHS),
+        "l": f"{rng.choice(FIRST)} {rng.choice(LAST)}",
     }  # fmt: skip
     return rng.choice(forms).format(**parts)

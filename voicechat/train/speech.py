@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from voicechat.train.common import SAMPLE_RATE, Work, write_arrays, write_wav
-from voicechat.train.teacher import HibariTeacher, prepare_model
+from voicechat.train.teacher import HibariTeacher, Speech, prepare_model
 
 logger = logging.getLogger("voicechat.train")
 
@@ -36,7 +36,7 @@ def _begin(model: str) -> None:
 
 def _speak_shard(job: tuple[str, int, list[str], str]) -> float:
     """Speak one shard; returns seconds of sound. A text with nothing to say becomes an empty clip."""
-    name, start, texts, path = job
+    _, start, texts, path = job
     if _teacher is None:
         raise RuntimeError("the worker was not begun")
     sounds, symbols, ends, positions = [], [], [], []
@@ -44,10 +44,9 @@ def _speak_shard(job: tuple[str, int, list[str], str]) -> float:
         marks = _teacher.read(text)
         rows = [mark.symbol for mark in marks]
         if len(rows) < 3:
-            empty = np.zeros(0, np.int32)
-            sounds.append(np.zeros(0, np.int16)), symbols.append(empty), ends.append(empty), positions.append(empty)
-            continue
-        speech = _teacher.speak(rows, seed=start + index)
+            marks, rows = [], []
+        empty = Speech(np.zeros(0, np.int16), np.zeros(0, np.int32))
+        speech = _teacher.speak(rows, seed=start + index) if rows else empty
         sounds.append(speech.pcm)
         symbols.append(np.asarray(rows, np.int32))
         ends.append(speech.ends)

@@ -55,6 +55,8 @@ class TalkerPlan:
     corrupt: float = 0.08
     report: int = 500
     speak: int = 24
+    evaluated: int = 30
+    """Held-out replies of each Thinker whose rows are kept for the evaluation."""
 
 
 class TalkerTraining:
@@ -175,6 +177,8 @@ class TalkerTraining:
         items = []
         texts = {name: self.work.texts(name) for name in self.work.text_sets()}
         for clip in self.data.held:
+            if clip.index >= self.plan.evaluated:
+                continue
             key = f"{clip.text_set}-{clip.index}"
             owner = clip.text_set if clip.text_set in self.names else None
             items.append({"key": key, "thinker": owner, **texts[clip.text_set][clip.index]})
@@ -184,7 +188,7 @@ class TalkerTraining:
             arrays[f"{key}.codes"] = codes.cpu().numpy().astype(np.int16)
             if prompt.hidden is not None:
                 arrays[f"{key}.hidden"] = prompt.hidden.half().cpu().numpy()
-        write_arrays(self.work.file(HELD_FILE), **arrays)
+        write_arrays(self.work.file(HELD_FILE), compress=True, **arrays)
         write_json(self.work.file("held.json"), items)
 
     def _speak(self) -> None:

@@ -69,9 +69,9 @@ class HibariTeacher:
         start = max(0, int(ends[0]) - LEAD_SAMPLES)
         pcm = (np.clip(sound[start:], -1, 1) * 32767).astype(np.int16)
         pcm = np.append(pcm, np.zeros(TAIL_SAMPLES, np.int16))
-        ends = (ends - start).astype(np.int32)
-        ends[-1] = len(pcm)
-        return Speech(pcm, ends)
+        rows = (ends - start).astype(np.int32)
+        rows[-1] = len(pcm)
+        return Speech(pcm, rows)
 
     def _sentence(
         self, symbols: list[int], random: np.random.Generator

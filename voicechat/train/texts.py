@@ -84,7 +84,9 @@ def texts_step(
 
     for name in thinkers:
         if name not in work.text_sets():
-            write_json(work.file("texts", f"{name}.json"), make_replies(thinker(name), name, replies, nouns, seed, tokens))
+            write_json(
+                work.file("texts", f"{name}.json"), make_replies(thinker(name), name, replies, nouns, seed, tokens)
+            )
     for name in thinkers:
         for other in work.text_sets():
             if not hidden_path(work, other, name).exists():

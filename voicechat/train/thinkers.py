@@ -97,7 +97,9 @@ class TrainingThinker:
             for row, line in enumerate(ids):
                 padded[row, : len(line)] = torch.tensor(line)
             # Padding on the right needs no mask under causal attention.
-            hidden = self.model.model(input_ids=padded.to(self.device)).last_hidden_state.to(torch.float16).cpu().numpy()
+            hidden = (
+                self.model.model(input_ids=padded.to(self.device)).last_hidden_state.to(torch.float16).cpu().numpy()
+            )
             for row, index in enumerate(part):
                 first = len(prompts[index]) - 1
                 states[starts[index] : starts[index + 1]] = hidden[row, first : first + counts[index]]

@@ -1,9 +1,10 @@
-"""Step ``voicebox``: encoder and decoder by mel and phoneme losses, then codes for all speech, then a GAN on the decoder."""
+"""Step ``voicebox``: encoder and decoder by mel and phoneme losses; codes of all speech; a GAN on the decoder."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -31,6 +32,7 @@ from voicechat.train.common import (
     save_checkpoint,
     save_training,
     to_pcm,
+    wait_for,
     write_arrays,
     write_wav,
 )
@@ -46,7 +48,7 @@ DECODER_FILE = "decoder.pt"
 class VoiceBoxPlan:
     """Sizes and budgets of the step. ``window`` and ``judged`` are tokens of sound."""
 
-    config: VoiceBoxConfig = VoiceBoxConfig()
+    config: VoiceBoxConfig = field(default_factory=VoiceBoxConfig)
     encoder_width: int = 384
     encoder_blocks: int = 4
     hours: float = 130.0
@@ -64,6 +66,8 @@ class VoiceBoxPlan:
     """First steps of the GAN in which only the discriminators learn."""
     report: int = 500
     capture: bool = True
+    gan_after: Path | None = None
+    """The GAN waits for this file: leaves a shared GPU to the Talker first."""
 
 
 class VoiceBoxTraining:
@@ -89,8 +93,12 @@ class VoiceBoxTraining:
         self.arena.wait(self.plan.first_hours, self.watch)
         self._train_codec()
         self.arena.wait(float("inf"), self.watch)
-        logger.info("voicebox: %.2f h in %d clips, %d held out", self.arena.hours, len(self.arena.clips), len(self.arena.held))
+        logger.info(
+            "voicebox: %.2f h in %d clips, %d held out", self.arena.hours, len(self.arena.clips), len(self.arena.held)
+        )
         self._encode()
+        if self.plan.gan_after is not None:
+            wait_for(self.plan.gan_after, "the GAN may begin", watch=True)
         self._train_gan()
 
     def _autocast(self) -> torch.autocast:

@@ -1,0 +1,123 @@
+"""All training steps in their tiny form, one after the other, on a CPU; each can be run again at no cost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from voicechat.models.embedded.talker import load_talker
+from voicechat.models.embedded.voicebox import load_voicebox
+from voicechat.models.embedded.weights import CARD_FILE
+from voicechat.train.cli import TINY_TALKER, add_arguments, main, thinker_paths
+from voicechat.train.common import Work
+from voicechat.train.thinkers import TrainingThinker
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return main(parser.parse_args(arguments))
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory, tiny_thinker: Path) -> Work:
+    """A work folder after texts, speech, VoiceBox and Talker."""
+    pytest.importorskip("onnx")
+    folder = tmp_path_factory.mktemp("work")
+    write_replies = Work(folder).file("texts", "smollm2-135m.json")
+    replies = ["Yes, I think so.", "It is Paris.", "There are two of them.", "No. Never!", "On the 5th of May."]
+    items = [{"prompt": "Say it.", "system": "", "text": text} for text in replies]
+    write_replies.write_text(json.dumps(items), encoding="utf-8")
+    common = ("--tiny", "--work", str(folder), "--device", "cpu")
+    assert run("texts", *common, "--thinker", f"smollm2-135m={tiny_thinker}") == 0
+    assert run("speech", *common, "--processes", "1") == 0
+    assert run("voicebox", *common) == 0
+    assert run("talker", *common) == 0
+    return Work(folder)
+
+
+def curve(work: Work, name: str) -> list[dict[str, float]]:
+    lines = work.file("curves", f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_losses_go_down(work: Work) -> None:
+    for name, measure in (("voicebox-codec", "mel"), ("voicebox-codec", "phoneme"), ("talker", "loss")):
+        points = [point[measure] for point in curve(work, name)]
+        assert points[-1] < points[0], (name, measure, points)
+
+
+def test_hidden_states_are_measured_apart(work: Work) -> None:
+    last = curve(work, "talker")[-1]
+    assert {"ce_text", "ce_smollm2-135m", "accuracy_text"} <= set(last)
+
+
+def test_rows_and_codes_fit(work: Work) -> None:
+    with np.load(work.file("held.npz")) as held:
+        items = json.loads(work.file("held.json").read_text(encoding="utf-8"))
+        assert [item["key"] for item in items] == ["smollm2-135m-0", "smollm2-135m-1"]
+        for item in items:
+            symbols = held[f"{item['key']}.symbols"]
+            assert symbols[0] == symbols[-1] == 0
+            assert held[f"{item['key']}.hidden"].shape == (len(symbols), 576)
+            assert held[f"{item['key']}.codes"].max() < 4375
+
+
+def test_samples_can_be_heard(work: Work) -> None:
+    names = {path.name for path in work.root.glob("samples/*.wav")}
+    assert {"teacher-plain.wav", "voicebox-0.wav", "talker-text-0.wav"} <= names
+
+
+def test_finished_steps_do_nothing_more(work: Work) -> None:
+    before = curve(work, "talker")
+    assert run("voicebox", "--tiny", "--work", str(work.root), "--device", "cpu") == 0
+    assert run("talker", "--tiny", "--work", str(work.root), "--device", "cpu") == 0
+    assert curve(work, "talker") == before
+
+
+def test_pack(work: Work, tmp_path: Path) -> None:
+    assert run("pack", "--tiny", "--work", str(work.root), "--out", str(tmp_path)) == 0
+    assert load_talker(tmp_path).config == TINY_TALKER
+    load_voicebox(tmp_path)
+    assert "WordNet" in (tmp_path / CARD_FILE).read_text(encoding="utf-8")
+
+
+def test_pack_random(tmp_path: Path) -> None:
+    assert run("pack", "--random", "--out", str(tmp_path)) == 0
+    load_talker(tmp_path)
+
+
+def test_steps_in_the_wrong_order(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="speech"):
+        run("voicebox", "--tiny", "--work", str(tmp_path), "--device", "cpu")
+    with pytest.raises(FileNotFoundError, match="voicebox"):
+        run("talker", "--tiny", "--work", str(tmp_path), "--device", "cpu")
+    with pytest.raises(FileNotFoundError, match="train first"):
+        run("pack", "--tiny", "--work", str(tmp_path), "--out", str(tmp_path / "out"))
+    with pytest.raises(SystemExit):
+        run("texts")
+
+
+def test_thinker_pairs() -> None:
+    assert thinker_paths(["a=/b=c"]) == {"a": Path("/b=c")}
+    with pytest.raises(ValueError, match="NAME=PATH"):
+        thinker_paths(["a"])
+
+
+def test_replies_and_hidden_states(tiny_thinker: Path) -> None:
+    import torch
+
+    thinker = TrainingThinker(tiny_thinker, torch.device("cpu"))
+    prompt = thinker.prompt_ids("Hello?", None)
+    assert len(thinker.replies([prompt, prompt + prompt], 4)) == 2
+    items = [{"prompt": "Hello?", "text": "Yes."}, {"prompt": "A longer question?", "text": "No, never."}]
+    states, counts, ends = thinker.hidden_states(items)
+    assert counts.tolist() == [4, 10] and ends.tolist() == [*range(1, 5), *range(1, 11)]
+    ids = torch.tensor([prompt + thinker.tokenizer("Yes.", add_special_tokens=False)["input_ids"]])
+    with torch.inference_mode():
+        hidden = thinker.model.model(input_ids=ids).last_hidden_state[0]
+    np.testing.assert_allclose(states[:4], hidden[len(prompt) - 1 : -1].numpy(), atol=2e-2)

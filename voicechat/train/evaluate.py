@@ -1,0 +1,255 @@
+"""Step ``evaluate``: the packed voice on held-out replies, judged by a transcriber beside the teacher. Runs on a CPU.
+
+Finished systems are kept in the work folder (``evaluation/``), so that the step can be resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from voicechat.models.embedded.talker import load_talker
+from voicechat.models.embedded.voicebox import FULL_LEFT_CONTEXT, RIGHT_CONTEXT, VoiceBoxNet, load_voicebox
+from voicechat.train.common import SAMPLE_RATE, Int16, Work, to_pcm, write_arrays, write_json, write_wav
+from voicechat.train.generate import Prompt, generate
+from voicechat.train.pack import EVALUATION_FILE
+from voicechat.train.talker import HELD_FILE
+
+logger = logging.getLogger("voicechat.train")
+
+Sounds = dict[str, Int16]
+MOST_CHARACTERS = 420
+LOW_LENGTH, HIGH_LENGTH = 0.6, 1.6
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One held-out reply: text, symbol rows, hidden states per row, and the codes of the teacher's sound."""
+
+    key: str
+    text: str
+    thinker: str | None
+    symbols: npt.NDArray[np.uint8]
+    codes: npt.NDArray[np.int16]
+    hidden: npt.NDArray[np.float16] | None
+
+
+def fit_to_judge(text: str) -> bool:
+    """Transcribers drop what is said twice, and long replies take long: such texts are left out."""
+    sentences = [part.strip().lower() for part in re.split(r"[.!?\n]+", text) if part.strip()]
+    return len(text) <= MOST_CHARACTERS and len(set(sentences)) == len(sentences)
+
+
+def load_items(work: Work, count: int) -> list[Item]:
+    """The first held-out replies that are fit to judge, the Thinkers' in turn."""
+    listed = json.loads(work.file("held.json").read_text(encoding="utf-8"))
+    sets: dict[str, list[dict[str, Any]]] = {}
+    for entry in (entry for entry in listed if fit_to_judge(entry["text"])):
+        sets.setdefault(str(entry["key"]).rsplit("-", 1)[0], []).append(entry)
+    turns = [entry for group in zip(*sets.values(), strict=False) for entry in group]
+    with np.load(work.file(HELD_FILE)) as data:
+        return [
+            Item(
+                entry["key"], entry["text"], entry["thinker"], data[f"{entry['key']}.symbols"],
+                data[f"{entry['key']}.codes"], data[f"{entry['key']}.hidden"] if entry["thinker"] else None,
+            )
+            for entry in turns[:count]
+        ]  # fmt: skip
+
+
+@torch.inference_mode()
+def decode_chunked(voicebox: VoiceBoxNet, codes: list[int], chunk: int, left: int) -> npt.NDArray[np.float32]:
+    """Sound of a reply as it is streamed: ``chunk`` tokens at a time with ``left`` before and two after them."""
+    tokens = torch.tensor(codes)
+    parts = []
+    for start in range(0, len(codes), chunk):
+        end = min(len(codes), start + chunk)
+        first, last = max(0, start - left), min(len(codes), end + RIGHT_CONTEXT)
+        sound = voicebox.decode(tokens[None, first:last])[0]
+        parts.append(sound[(start - first) * 960 : (end - first) * 960])
+    return torch.cat(parts).numpy() if parts else np.zeros(0, np.float32)
+
+
+def pieces(sound: Int16, longest: float = 14.0) -> list[Int16]:
+    """Cut long sound at its quietest places: a transcriber's window is 30 s, and it is surest well below."""
+    out = []
+    hop = SAMPLE_RATE // 20
+    while len(sound) > longest * SAMPLE_RATE:
+        level = np.abs(sound[: int(longest * SAMPLE_RATE)].astype(np.float32)).reshape(-1, hop).mean(1)
+        smooth = np.convolve(level, np.ones(5), mode="same")
+        first = len(smooth) // 3
+        cut = (first + int(smooth[first:-3].argmin())) * hop + hop // 2
+        out.append(sound[:cut])
+        sound = sound[cut:]
+    return [*out, sound]
+
+
+class Evaluation:
+    """Speaks, transcribes and scores; one entry per system."""
+
+    def __init__(self, work: Work, weights: Path, whisper: Path | None, count: int) -> None:
+        if whisper is None:
+            raise ValueError("evaluate needs --whisper: the folder of a CTranslate2 Whisper model")
+        self.work, self.whisper = work, whisper
+        self.items = load_items(work, count)
+        self.talker = load_talker(weights)
+        self.voicebox = load_voicebox(weights)
+        self.names = [name for name, _ in self.talker.config.thinkers]
+        self.codes: dict[str, dict[str, list[int]]] = {}
+        self._ears: Any = None
+
+    def teacher(self) -> Sounds:
+        """The teacher reading the texts in its own way."""
+        from hibari import Hibari
+
+        speaker = Hibari()
+        return {item.key: to_pcm(speaker(item.text, seed=0)) for item in self.items}
+
+    def resynthesis(self) -> Sounds:
+        """The VoiceBox on the codes of the teacher's sound."""
+        return {
+            item.key: to_pcm(self.voicebox.decode(torch.from_numpy(item.codes.astype(np.int64))[None])[0].numpy())
+            for item in self.items
+        }
+
+    def speak(self, temperature: float, hidden: bool) -> dict[str, list[int]]:
+        """The Talker's codes for all items; kept, so that chunk modes share them."""
+        name = f"{'hidden' if hidden else 'text'}-{temperature}"
+        if name not in self.codes:
+            prompts = []
+            for item in self.items:
+                states = (
+                    torch.from_numpy(item.hidden.astype(np.float32)) if hidden and item.hidden is not None else None
+                )
+                number = self.names.index(item.thinker) if item.thinker in self.names else 0
+                prompts.append(Prompt(torch.from_numpy(item.symbols.astype(np.int64)), states, number))
+            begun = time.monotonic()
+            made = generate(self.talker, prompts, temperature=temperature)
+            logger.info(
+                "evaluate %s: %d of %d ended, longest dwell %d steps, %.0f s",
+                name, sum(one.ended for one in made), len(made), max(one.longest_dwell for one in made),
+                time.monotonic() - begun,
+            )  # fmt: skip
+            self.codes[name] = {item.key: one.codes for item, one in zip(self.items, made, strict=True)}
+        return self.codes[name]
+
+    def spoken(self, temperature: float, hidden: bool, chunk: int | None = None, left: int = 8) -> Sounds:
+        """Talker and VoiceBox, whole or in chunks."""
+        out = {}
+        for key, codes in self.speak(temperature, hidden).items():
+            sound = decode_chunked(self.voicebox, codes, chunk or max(1, len(codes)), left)
+            out[key] = to_pcm(sound)
+        return out
+
+    def systems(self) -> dict[str, Callable[[], Sounds]]:
+        """Everything that is measured, the most important first."""
+        out: dict[str, Callable[[], Sounds]] = {
+            "teacher": self.teacher,
+            "Talker T 0.3, text only": lambda: self.spoken(0.3, False),
+            "Talker T 0.3, with hidden states": lambda: self.spoken(0.3, True),
+            "VoiceBox on the teacher's codes": self.resynthesis,
+            "Talker T 0.3, hidden, chunks of 4 (left 8)": lambda: self.spoken(0.3, True, 4, 8),
+            "Talker T 0.3, hidden, chunks of 25 (full left)": lambda: self.spoken(0.3, True, 25, FULL_LEFT_CONTEXT),
+        }
+        for temperature in (0.0, 0.6):
+            for hidden in (False, True):
+                label = f"T {temperature}" if temperature else "greedy"
+                label = f"Talker {label}, {'with hidden states' if hidden else 'text only'}"
+                out[label] = partial(self.spoken, temperature, hidden)
+        return out
+
+    def transcribe(self, sound: Int16) -> str:
+        """What the transcriber hears."""
+        from scipy.signal import resample_poly
+
+        if self._ears is None:
+            from faster_whisper import WhisperModel
+
+            logging.getLogger("faster_whisper").setLevel(logging.WARNING)
+            self._ears = WhisperModel(str(self.whisper), device="cpu", compute_type="int8", cpu_threads=1)
+        heard = []
+        for piece in pieces(sound):
+            low = resample_poly(piece.astype(np.float32) / 32768, 2, 3).astype(np.float32)
+            segments, _ = self._ears.transcribe(
+                low, beam_size=5, language="en", condition_on_previous_text=False, without_timestamps=True
+            )
+            heard += [segment.text.strip() for segment in segments]
+        return " ".join(heard)
+
+    def run(self) -> dict[str, dict[str, Any]]:
+        """Measure all systems; returns their scores by name."""
+        scores: dict[str, dict[str, Any]] = {}
+        teacher_lengths: dict[str, int] = {}
+        for number, (name, make) in enumerate(self.systems().items()):
+            path = self.work.file("evaluation", f"{number}.json")
+            if path.exists():
+                heard = json.loads(path.read_text(encoding="utf-8"))
+            else:
+                sounds = make()
+                for item in self.items[:3]:
+                    write_wav(self.work.file("samples", f"evaluate-{number}-{item.key}.wav"), sounds[item.key])
+                write_arrays(self.work.file("evaluation", f"{number}.npz"), compress=True, **sounds)
+                texts = {key: self.transcribe(sound) for key, sound in sounds.items()}
+                heard = {"name": name, "heard": texts, "samples": {key: len(sound) for key, sound in sounds.items()}}
+                write_json(path, heard)
+            if name == "teacher":
+                teacher_lengths = heard["samples"]
+            scores[name] = self.score(heard, teacher_lengths)
+            logger.info("evaluate %s: %s", name, scores[name])
+            self._report(scores)
+        return scores
+
+    def score(self, heard: dict[str, Any], teacher: dict[str, int]) -> dict[str, Any]:
+        """Word error rate with a 95 % bootstrap interval, and length beside the teacher's."""
+        errors = np.asarray([word_errors(item.text, heard["heard"][item.key]) for item in self.items], np.float64)
+        draws = np.random.default_rng(0).integers(0, len(errors), (2000, len(errors)))
+        rates = errors[draws, 0].sum(1) / errors[draws, 1].sum(1)
+        ratios = np.asarray([heard["samples"][item.key] / max(1, teacher[item.key]) for item in self.items])
+        low, high = np.percentile(rates, (2.5, 97.5))
+        return {
+            "wer": round(float(100 * errors[:, 0].sum() / errors[:, 1].sum()), 2),
+            "low": round(float(100 * low), 2),
+            "high": round(float(100 * high), 2),
+            "words": int(errors[:, 1].sum()),
+            "length": f"{ratios.mean():.2f} ({ratios.min():.2f}-{ratios.max():.2f})",
+            "outside": int(((ratios < LOW_LENGTH) | (ratios > HIGH_LENGTH)).sum()),
+            "seconds": round(sum(heard["samples"].values()) / SAMPLE_RATE),
+        }
+
+    def _report(self, scores: dict[str, dict[str, Any]]) -> None:
+        how = (
+            f"{len(self.items)} held-out replies of both Thinkers (at most {MOST_CHARACTERS} characters, no sentence "
+            "twice), transcribed by Whisper tiny.en (faster-whisper, int8, beam 5) in pieces of at most 14 s, text normalised by whisper-normalizer; in brackets the 95 % bootstrap "
+            "interval over replies. The teacher reads the same texts by its own rules."
+        )
+        write_json(self.work.file(EVALUATION_FILE), {"how": how, "systems": scores})
+
+
+def word_errors(text: str, heard: str) -> tuple[int, int]:
+    """Word errors and number of words, both texts normalised."""
+    import jiwer
+    from whisper_normalizer.english import EnglishTextNormalizer
+
+    normal = EnglishTextNormalizer()
+    reference, hypothesis = normal(text), normal(heard)
+    if not reference:
+        return len(hypothesis.split()), 0
+    counts = jiwer.process_words(reference, hypothesis)
+    return counts.substitutions + counts.deletions + counts.insertions, len(reference.split())
+
+
+def evaluate_step(work: Work, weights: Path, whisper: Path | None, count: int) -> None:
+    """Judge packed weights on the work folder's held-out replies."""
+    torch.set_num_threads(1)
+    Evaluation(work, weights, whisper, count).run()

@@ -1,0 +1,94 @@
+"""Step ``pack``: the trained nets as the package's weights, with a model card that says what was measured."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from voicechat.models.embedded.weights import (
+    CARD_FILE,
+    TALKER_FILE,
+    VOICEBOX_FILE,
+    TalkerConfig,
+    VoiceBoxConfig,
+    VoiceConfig,
+    save_voice,
+    write_atomic,
+)
+from voicechat.train.common import Work, load_checkpoint
+from voicechat.train.talker import TALKER_FILE as TALKER_STATE
+from voicechat.train.voicebox import DECODER_FILE
+
+logger = logging.getLogger("voicechat.train")
+
+MOST_MEBIBYTES = 57.0
+EVALUATION_FILE = "evaluation.json"
+TRAINING_FILE = "training.json"
+
+
+def pack_step(work: Work, out: Path, talker: TalkerConfig, voicebox: VoiceBoxConfig) -> None:
+    """Write the weights folder. Raises ``FileNotFoundError`` before the nets are trained."""
+    states = {}
+    for name in (TALKER_STATE, DECODER_FILE):
+        state = load_checkpoint(work.file(name), torch.device("cpu"))
+        if state is None:
+            raise FileNotFoundError(f"{work.file(name)} is missing: train first")
+        states[name] = state
+    save_voice(out, VoiceConfig(talker=talker, voicebox=voicebox), states[TALKER_STATE], states[DECODER_FILE])
+    size = sum((out / name).stat().st_size for name in (TALKER_FILE, VOICEBOX_FILE)) / 2**20
+    if size > MOST_MEBIBYTES:
+        raise ValueError(f"weights take {size:.1f} MiB, more than {MOST_MEBIBYTES:g}")
+    write_atomic(out / CARD_FILE, model_card(_read(work, TRAINING_FILE), _read(work, EVALUATION_FILE)).encode())
+    logger.info("packed %.1f MiB into %s", size, out)
+
+
+def _read(work: Work, name: str) -> dict[str, Any]:
+    path = work.file(name)
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return data
+
+
+def model_card(training: dict[str, Any], evaluation: dict[str, Any]) -> str:
+    """The card's text (Markdown)."""
+    lines = [
+        "# Voice of the embedded model: Talker and VoiceBox",
+        "",
+        'Trained from nothing by `voicechat train` (this repository). English, one voice ("heart").',
+        "",
+        "## What it learned from",
+        '- Speech: made by the text-to-speech package `hibari-tts`, voice "heart" (Apache-2.0; distilled from',
+        "  Kokoro-82M, Apache-2.0). No recording of a person was used by us.",
+        "- Texts: example sentences and definitions of WordNet 3.0 (Princeton University, WordNet licence: free use",
+        "  with its notice), sentences made by rule, replies of SmolLM2-135M-Instruct and",
+        "  Qwen2.5-Coder-0.5B-Instruct (both Apache-2.0).",
+        "- Rows: phonemes by hibari's lexicon and rules; hidden states of the two Thinkers.",
+        "The texts and the speech are not part of the package; the steps make them again.",
+    ]
+    if training:
+        lines += ["", "## Training", *(f"- {key}: {value}" for key, value in training.items())]
+    if evaluation:
+        lines += [
+            "",
+            "## Measured",
+            str(evaluation.get("how", "")),
+            "",
+            "| system | WER % | length, x the teacher's |",
+            "|---|---|---|",
+        ]
+        for name, row in evaluation.get("systems", {}).items():
+            lines.append(
+                f"| {name} | {row['wer']:.1f} ({row['low']:.1f}-{row['high']:.1f}) | {row.get('length', '')} |"
+            )
+        lines += [f"- {note}" for note in evaluation.get("notes", [])]
+    lines += [
+        "",
+        "## Limits",
+        "English only; numbers, names and abbreviations are read as hibari's rules read them; nobody listened: all",
+        "judgements above are by a transcriber.",
+        "",
+    ]
+    return "\n".join(lines)
