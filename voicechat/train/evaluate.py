@@ -230,8 +230,9 @@ class Evaluation:
     def _report(self, scores: dict[str, dict[str, Any]]) -> None:
         how = (
             f"{len(self.items)} held-out replies of both Thinkers (at most {MOST_CHARACTERS} characters, no sentence "
-            "twice), transcribed by Whisper tiny.en (faster-whisper, int8, beam 5) in pieces of at most 14 s, text normalised by whisper-normalizer; in brackets the 95 % bootstrap "
-            "interval over replies. The teacher reads the same texts by its own rules."
+            "twice), transcribed by Whisper tiny.en (faster-whisper, int8, beam 5) in pieces of at most 14 s, text "
+            "normalised by whisper-normalizer; in brackets the 95 % bootstrap interval over replies. The teacher reads "
+            "the same texts by its own rules."
         )
         write_json(self.work.file(EVALUATION_FILE), {"how": how, "systems": scores})
 
