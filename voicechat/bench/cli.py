@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 API_KEY = "VOICECHAT_API_KEY"
 """Environment variable with the bearer token for ``--server``."""
 
+_BUSY = 0.25
+"""Load for each core from which on a machine counts as busy with something else."""
+
 
 class BenchError(Exception):
     """The benchmark can't be run; ``str()`` says why, ``code`` is the exit code."""
@@ -118,6 +121,8 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
 
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     machine = machine_facts()
+    if machine["load_before"] > _BUSY * machine["cores"]:
+        _say(f"this machine is busy (load {machine['load_before']}): trust ratios, not times")
     settings = _settings(options)
     asked, voice = _questions(options)
     connector = aiohttp.TCPConnector(limit=0)
