@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from voicechat.cascade.pool import Pool, PoolSpec
 
 if TYPE_CHECKING:
@@ -24,6 +27,11 @@ def request_facts(sampling_params: Any) -> dict[str, Any] | None:
     """What the host attached to a request (``slot``, ``ack``, …), or None for a request without a slot."""
     facts = getattr(sampling_params, "extra_args", None) or {}
     return facts if "slot" in facts else None
+
+
+def acknowledge(lane: npt.NDArray[np.int64], slot: int, ack: int) -> None:
+    """Say that a slot will not be touched any more on behalf of ``ack`` or any smaller ack of the same lease."""
+    lane[slot] = max(int(lane[slot]), ack)
 
 
 @dataclass(slots=True)

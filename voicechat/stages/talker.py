@@ -14,6 +14,7 @@ from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Abort, Codes, Failed, Message, Released, Speak, Spoken, Text
 from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.stages.host import Host, engine_prompt, prepare_process, run_host
+from voicechat.stages.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +22,8 @@ STEPS_PER_SYMBOL = 8
 """Bound on a reply's length: no symbol sounds longer than this many steps of 40 ms on average."""
 SPARE_STEPS = 50
 """Steps that any reply may take on top of that."""
+WINDOWS = 1 << 20
+"""More windows than a reply ever has. An ack names the lease's generation and the window."""
 
 
 class TalkerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +59,7 @@ class _Utterance:
         self.voice = message.voice
         self.seed = message.seed
         self.frontend = frontend
-        self.symbols = 0
+        self.progress = Progress()
         self.final = False
         self.refused = False
         self.sounds = False
@@ -128,7 +131,7 @@ class Talker(Host):
         utterance = _Utterance(Speak(0, slot, 0, self._voices[0]), self._new_frontend())
         rows = [*utterance.frontend.push("Hello"), *utterance.frontend.push(" there."), *utterance.frontend.finish()]
         self.pool.append_symbols(slot, [(row.symbol, -1) for row in rows], final=True)
-        prompt, sampling = self._request(utterance)
+        prompt, sampling = self._request(utterance, 0)
         sampling.max_tokens = 16
         async for _ in self._engine.generate(prompt, sampling, "warm-up"):
             pass
@@ -168,7 +171,7 @@ class Talker(Host):
             else:
                 self.cancel(utterance.task)
             return
-        utterance.symbols += len(rows)
+        utterance.progress.add_rows([row.symbol == 0 for row in rows])
         if rows:
             utterance.waits.append((time.monotonic_ns() - message.sent_ns) / 1000)
         utterance.sounds |= any(row.symbol for row in rows)
@@ -176,12 +179,12 @@ class Talker(Host):
             if message.final and not utterance.sounds:
                 self.channel.send(Spoken(utterance.id, "end"))
                 self._release(utterance, 0)
-            elif message.final or utterance.symbols > self._model.RIGHT:
+            elif message.final or utterance.progress.rows > self._model.RIGHT:
                 utterance.task = self.spawn(self._speak(utterance), f"speak-{utterance.id}")
         else:
             self._wake()
 
-    def _request(self, utterance: _Utterance) -> tuple[Any, Any]:
+    def _request(self, utterance: _Utterance, ack: int) -> tuple[Any, Any]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -196,41 +199,55 @@ class Talker(Host):
             output_kind=RequestOutputKind.DELTA,
             extra_args={
                 "slot": utterance.slot,
-                "ack": utterance.generation,
-                "pointer": 0,
+                "ack": ack,
+                "pointer": utterance.progress.base,
                 "voice": self._voices.index(utterance.voice),
             },
         )
 
     async def _speak(self, utterance: _Utterance) -> None:
-        request_id, steps, reason = str(utterance.id), 0, "end"
+        ack = utterance.generation * WINDOWS
         try:
-            outputs = self._engine.generate(*self._request(utterance), request_id)
-            self._wake()
-            async for output in outputs:
-                part = output.outputs[0]
-                codes = tuple(self._model.split(token)[0] for token in part.token_ids if token < self._model.BOS)
-                steps += len(codes)
-                if codes:
-                    self.channel.send(Codes(utterance.id, codes, tuple(utterance.waits)))
-                    utterance.waits.clear()
-                if part.finish_reason == "length" or (utterance.final and steps > self._bound(utterance)):
-                    log.warning(
-                        "reply %s was broken off after %d steps for %d symbols", request_id, steps, utterance.symbols
-                    )
-                    reason = "length"
-                    await self._engine.abort(request_id)
-                    break
-            self.channel.send(Spoken(utterance.id, reason))
+            while (ended := await self._speak_window(utterance, ack)) == "window":
+                ack += 1
+            self.channel.send(Spoken(utterance.id, ended))
         except asyncio.CancelledError:
-            await self._engine.abort(request_id)
+            await self._engine.abort(str(ack))
             self._wake()
         finally:
-            self._release(utterance, utterance.generation)
+            self._release(utterance, ack)
+
+    async def _speak_window(self, utterance: _Utterance, ack: int) -> str:
+        """Speak until the text ends (``end``), far too much was said (``length``), or a ``window`` is full."""
+        progress, request_id = utterance.progress, str(ack)
+        outputs = self._engine.generate(*self._request(utterance, ack), request_id)
+        self._wake()
+        async for output in outputs:
+            part = output.outputs[0]
+            codes, cut = [], False
+            for token in part.token_ids:
+                if token < self._model.BOS and not cut:
+                    code, advance = self._model.split(token)
+                    codes.append(code)
+                    cut = progress.step(advance)
+            if codes:
+                self.channel.send(Codes(utterance.id, tuple(codes), tuple(utterance.waits)))
+                utterance.waits.clear()
+            if part.finish_reason == "length" or (utterance.final and progress.steps > self._bound(utterance)):
+                log.warning("reply %d: broken off after %d steps, %d rows", utterance.id, progress.steps, progress.rows)
+                await self._engine.abort(request_id)
+                return "length"
+            if cut:
+                await self._engine.abort(request_id)
+                return "window"
+        if utterance.final and progress.at_end:
+            return "end"
+        log.warning("reply %d: the Talker stopped on row %d of %d", utterance.id, progress.pointer, progress.rows)
+        return "window" if progress.skip() else "end"
 
     @staticmethod
     def _bound(utterance: _Utterance) -> int:
-        return utterance.symbols * STEPS_PER_SYMBOL + SPARE_STEPS
+        return utterance.progress.rows * STEPS_PER_SYMBOL + SPARE_STEPS
 
     def _release(self, utterance: _Utterance, ack: int) -> None:
         del self._utterances[utterance.id]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from voicechat.models.embedded.talker import ADVANCES, BOS, LEFT, NONE_SYMBOL, RIGHT, Conditioner
-from voicechat.stages.bookkeeping import CONFIG_KEY, open_pool, request_facts, spans
+from voicechat.stages.bookkeeping import CONFIG_KEY, acknowledge, open_pool, request_facts, spans
 from voicechat.stages.host import die_with_parent
 from voicechat.stages.thinker_engine import AckScheduler
 from voicechat.stages.worker import Worker
@@ -148,7 +148,7 @@ class TalkerWorker(Worker):
                 self._rows[request.req_id] = _Row(facts)
         for request_id in scheduler_output.finished_req_ids:
             if (row := self._rows.pop(request_id, None)) is not None:
-                self._pool.talker_ack[row.slot] = row.ack
+                acknowledge(self._pool.talker_ack, row.slot, row.ack)
         self._output = scheduler_output if scheduler_output.total_num_scheduled_tokens and self._rows else None
         try:
             return super().execute_model(scheduler_output)
@@ -162,6 +162,7 @@ class TalkerWorker(Worker):
         slots: list[int] = []
         voices: list[int] = []
         pointers: list[int] = []
+        bases: list[int] = []
         for span in spans(request_ids, self._output):
             row = self._rows.get(span.request_id)
             if row is None:
@@ -171,10 +172,11 @@ class TalkerWorker(Worker):
             slots.extend([row.slot] * span.count)
             voices.extend([row.voice] * span.count)
             pointers.extend(steps)
+            bases.extend([row.base] * span.count)
         if not where:
             return
         started = time.monotonic_ns()
-        symbols, hidden, has_hidden = self._gather(np.array(slots), np.array(pointers))
+        symbols, hidden, has_hidden = self._gather(np.array(slots), np.array(pointers), np.array(bases))
         self._pool.counters[2] += len(where)
         self._pool.counters[3] += time.monotonic_ns() - started
         added = self._conditioner(symbols, hidden, has_hidden, torch.tensor(voices))
@@ -190,14 +192,14 @@ class TalkerWorker(Worker):
         return [int(pointer) for pointer in walked[-count:]]
 
     def _gather(
-        self, slots: npt.NDArray[np.int64], pointers: npt.NDArray[np.int64]
+        self, slots: npt.NDArray[np.int64], pointers: npt.NDArray[np.int64], bases: npt.NDArray[np.int64]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """For each pointer: its window of symbols ``[n, LEFT+1+RIGHT]``, hidden row ``[n, hidden]``, if it has one."""
         pool = self._pool
         ready = pool.symbols_ready[slots]
         last = np.maximum(ready - 1, 0)
         places = pointers[:, None] + self._window
-        inside = (places >= 0) & (places < ready[:, None])
+        inside = (places >= bases[:, None]) & (places < ready[:, None])
         clipped = np.clip(places, 0, last[:, None])
         symbols = np.where(inside, pool.symbols[slots[:, None], clipped, 0], NONE_SYMBOL)
         tokens = pool.symbols[slots, np.minimum(pointers, last), 1].astype(np.int64)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from voicechat.stages.bookkeeping import batch_order, open_pool, request_facts, spans
+from voicechat.stages.bookkeeping import acknowledge, batch_order, open_pool, request_facts, spans
 from voicechat.stages.host import die_with_parent
 from voicechat.stages.worker import Worker
 
@@ -40,7 +40,7 @@ class AckScheduler(Scheduler):
         if request.request_id in self._seen:
             self._seen.discard(request.request_id)
         elif (facts := request_facts(request.sampling_params)) is not None:
-            getattr(self.pool, self.lane)[facts["slot"]] = facts["ack"]
+            acknowledge(getattr(self.pool, self.lane), facts["slot"], facts["ack"])
         return super()._free_request(request, *args, **kwargs)
 
 
@@ -60,7 +60,7 @@ class ThinkerWorker(Worker):
                 self._requests[request.req_id] = facts
         for request_id in scheduler_output.finished_req_ids:
             if (facts := self._requests.pop(request_id, None)) is not None:
-                self._pool.thinker_ack[facts["slot"]] = facts["ack"]
+                acknowledge(self._pool.thinker_ack, facts["slot"], facts["ack"])
         result = super().execute_model(scheduler_output)
         state = self.model_runner.execute_model_state
         if state is not None and scheduler_output.total_num_scheduled_tokens and self._requests:

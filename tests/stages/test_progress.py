@@ -1,0 +1,86 @@
+"""The Talker's windows: every row is spoken once, in order, whatever the Talker does."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicechat.stages.progress import Progress
+
+SENTENCE = st.integers(1, 30)
+ADVANCES = st.lists(st.integers(0, 2), min_size=1, max_size=600)
+
+
+def text(lengths: list[int]) -> list[bool]:
+    """Rows of sentences of the given lengths: a pause before each, and one at the end."""
+    rows: list[bool] = []
+    for length in lengths:
+        rows += [True] + [False] * length
+    return [*rows, True]
+
+
+def test_a_short_reply_is_one_window() -> None:
+    progress = Progress(window_steps=100)
+    progress.add_rows(text([10, 10]))
+    cuts = [progress.step(1) for _ in range(progress.rows - 1)]
+    assert not any(cuts)
+    assert progress.at_end
+    assert progress.base == 0
+
+
+def test_a_window_ends_at_the_next_sentence_once_it_is_long_enough() -> None:
+    progress = Progress(window_steps=15)
+    progress.add_rows(text([10, 10, 10]))
+    steps = 0
+    while not progress.step(1):
+        steps += 1
+    assert progress.base == progress.pointer == 22, "the pause before the third sentence is row 22"
+    assert steps == 22, "its own steps were spoken in the first window"
+    assert not progress.at_end
+
+
+def test_a_jump_over_the_pause_begins_there_too() -> None:
+    progress = Progress(window_steps=2)
+    progress.add_rows(text([2, 4]))
+    assert [progress.step(2), progress.step(2)] == [False, True]
+    assert progress.base == 3
+
+
+def test_the_last_pause_begins_no_window() -> None:
+    progress = Progress(window_steps=1)
+    progress.add_rows(text([3]))
+    assert not any(progress.step(1) for _ in range(progress.rows))
+
+
+def test_a_stuck_talker_is_set_on_the_next_row() -> None:
+    progress = Progress(stall_steps=5)
+    progress.add_rows(text([3]))
+    progress.step(1)
+    assert [progress.step(0) for _ in range(5)] == [False] * 4 + [True]
+    assert progress.base == progress.pointer == 2
+
+
+def test_on_the_last_row_nothing_is_left_to_skip_to() -> None:
+    progress = Progress(stall_steps=2)
+    progress.add_rows(text([1]))
+    progress.step(2)
+    assert not any(progress.step(0) for _ in range(10))
+    assert not progress.skip()
+
+
+@given(st.lists(SENTENCE, min_size=1, max_size=8), ADVANCES, st.integers(1, 40), st.integers(1, 10))
+def test_the_pointer_never_goes_back_and_no_row_is_lost(
+    lengths: list[int], advances: list[int], window: int, stall: int
+) -> None:
+    progress = Progress(window_steps=window, stall_steps=stall)
+    rows = text(lengths)
+    progress.add_rows(rows)
+    for advance in advances:
+        before = progress.pointer
+        if progress.step(advance):
+            assert progress.base == progress.pointer < progress.rows
+            skipped = progress.pointer == before + 1 and not advance
+            assert skipped or rows[progress.base], "a window begins at a pause, or on the row after a stuck one"
+            assert before <= progress.base <= before + max(advance, 1), "and leaves out no row"
+        else:
+            assert progress.pointer == before + advance
