@@ -86,12 +86,13 @@ def chromium() -> str:
 
 @pytest.fixture
 def browse(chromium: str, tmp_path: Path) -> Iterator[Callable[..., Browser]]:
-    """Starts Chromium in a namespace, with a WAV file as its microphone."""
+    """Starts Chromium in a namespace, with a WAV file as its microphone, or a quiet one."""
     with sync_playwright() as playwright, contextlib.ExitStack() as stack:
 
         def start(space: netns.Namespace, wav: Path | None = None, *flags: str) -> Browser:
             executable = space.script(tmp_path / "browser", chromium)
-            microphone = [f"--use-file-for-fake-audio-capture={wav}%noloop"] if wav else []
+            wav = wav or write_wav(tmp_path / "quiet.wav", silence(60, RATE), RATE)  # else Chromium beeps
+            microphone = [f"--use-file-for-fake-audio-capture={wav}%noloop"]
             browser = playwright.chromium.launch(
                 executable_path=str(executable), args=[*FLAGS, *microphone, *flags], headless=True
             )
@@ -123,6 +124,14 @@ WATCH = """
   window.RTCPeerConnection = class extends Native {
     constructor(...arguments_) { super(...arguments_); window.peers.push(this); }
   };
+  window.states = [];
+  addEventListener("DOMContentLoaded", () => {
+    const note = () => {
+      if (document.body.dataset.state !== window.states.at(-1)) window.states.push(document.body.dataset.state);
+    };
+    new MutationObserver(note).observe(document.body, { attributes: true });
+    note();
+  });
   window.inboundAudio = async () => {
     const report = await window.peers.at(-1)?.getStats();
     return [...(report?.values() ?? [])].find((s) => s.type === "inbound-rtp" && s.kind === "audio") ?? null;

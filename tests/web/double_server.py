@@ -35,7 +35,7 @@ async def main() -> None:
     cascade = DoubleCascade(
         transcripts=["What is the capital of France?"],
         answer=ANSWER,
-        first_delay=0.4,
+        first_delay=1.5,
         word_delay=0.1,
         ready=not arguments.not_ready,
     )
