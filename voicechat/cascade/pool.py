@@ -54,7 +54,7 @@ class Pool:
     int64 ``[slots]``;
     ``hidden``: uint16 ``[slots, max_rows, hidden_size]``; ``symbols``: int32 ``[slots, max_symbols, 2]``;
     ``pcm``: int16 ``[slots, pcm_samples]``; ``bays``: float32 ``[bays, bay_samples]``;
-    ``counters``: int64 ``[4]``: rows written, nanoseconds spent writing, rows read, nanoseconds spent reading.
+    ``counters``: int64 ``[4]``: hidden rows written, nanoseconds of writing, hidden rows read, nanoseconds of reading.
     """
 
     def __init__(self, spec: PoolSpec, *, create: bool = False) -> None:

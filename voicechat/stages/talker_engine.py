@@ -175,10 +175,7 @@ class TalkerWorker(Worker):
             bases.extend([row.base] * span.count)
         if not where:
             return
-        started = time.monotonic_ns()
         symbols, hidden, has_hidden = self._gather(np.array(slots), np.array(pointers), np.array(bases))
-        self._pool.counters[2] += len(where)
-        self._pool.counters[3] += time.monotonic_ns() - started
         added = self._conditioner(symbols, hidden, has_hidden, torch.tensor(voices))
         embeddings[torch.tensor(where)] += added.to(embeddings.dtype)
 
@@ -204,5 +201,8 @@ class TalkerWorker(Worker):
         symbols = np.where(inside, pool.symbols[slots[:, None], clipped, 0], NONE_SYMBOL)
         tokens = pool.symbols[slots, np.minimum(pointers, last), 1].astype(np.int64)
         has_hidden = tokens >= 0
-        hidden = self._hidden[torch.from_numpy(slots), torch.from_numpy(np.maximum(tokens, 0))]
-        return torch.from_numpy(symbols.astype(np.int64)), hidden.float(), torch.from_numpy(has_hidden)
+        started = time.monotonic_ns()
+        hidden = self._hidden[torch.from_numpy(slots), torch.from_numpy(np.maximum(tokens, 0))].float()
+        pool.counters[2] += len(slots)
+        pool.counters[3] += time.monotonic_ns() - started
+        return torch.from_numpy(symbols.astype(np.int64)), hidden, torch.from_numpy(has_hidden)
