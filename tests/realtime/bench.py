@@ -1,0 +1,249 @@
+"""A session with its ends in hand: no event loop, no time but the test's, a cascade that does what it is told."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from openai.types.realtime import RealtimeServerEvent
+from pydantic import TypeAdapter
+
+from voicechat.cascade.api import (
+    PCM_RATE,
+    AudioDelta,
+    CascadeError,
+    Finished,
+    FinishReason,
+    ModelInfo,
+    StageTimes,
+    TextDelta,
+    Usage,
+)
+from voicechat.media.vad import FRAME_SAMPLES
+from voicechat.realtime.client_events import parse_event
+from voicechat.realtime.outbox import (
+    BeginAudio,
+    CancelResponse,
+    CancelTranscribe,
+    ClearAudio,
+    Close,
+    EndAudio,
+    Output,
+    PlayAudio,
+    Send,
+    SendWithAudio,
+    StartResponse,
+    Transcribe,
+)
+from voicechat.realtime.session import Session, SessionLimits
+from voicechat.realtime.settings import SessionConfig
+
+SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
+MODEL = ModelInfo("double", ("anna", "ben"), "anna", sees=False, context_tokens=2048, created=0)
+QUIET = np.zeros(FRAME_SAMPLES, np.float32)
+LOUD = np.full(FRAME_SAMPLES, 0.1, np.float32)
+WORD = 7200
+"""Samples of a spoken word: 0.3 s."""
+
+
+class Bench:
+    """Sees all that a session puts out, and checks what must hold whatever happens."""
+
+    def __init__(self, config: SessionConfig | None = None, **limits: Any) -> None:
+        counter = itertools.count(1)
+        self.session = Session(
+            "sess_1",
+            MODEL,
+            config or SessionConfig("Be brief.", "anna"),
+            SessionLimits(**limits),
+            lambda prefix: f"{prefix}_{next(counter)}",
+        )
+        self.now = 0.0
+        self.events: list[dict[str, Any]] = []
+        self.outputs: list[Output] = []
+        self.running: dict[int, StartResponse] = {}
+        self.started: list[StartResponse] = []
+        self.cancelled: list[int] = []
+        self.jobs: dict[int, Transcribe] = {}
+        self.played = self.pushed = 0
+        self.ended = self.playing = self.sounding = False
+        self.closed: Close | None = None
+        self.take(self.session.open())
+
+    def take(self, outputs: Iterable[Output]) -> None:
+        """Perform what a session wants, as a shell would."""
+        for output in outputs:
+            self.outputs.append(output)
+            match output:
+                case Send(event) | SendWithAudio(event, _):
+                    SERVER_EVENT.validate_python(json.loads(json.dumps(event)))
+                    self.events.append(event)
+                case StartResponse(generation, _):
+                    self.running[generation] = output
+                    self.started.append(output)
+                case CancelResponse(generation):
+                    self.cancelled.append(generation)
+                    self.running.pop(generation, None)
+                case Transcribe(job, _):
+                    self.jobs[job] = output
+                case CancelTranscribe(job):
+                    self.jobs.pop(job, None)
+                case BeginAudio():
+                    self.played = self.pushed = 0
+                    self.playing, self.ended, self.sounding = True, False, False
+                case PlayAudio(_, pcm):
+                    assert self.playing and not self.ended
+                    self.pushed += len(pcm)
+                case EndAudio():
+                    self.ended = True
+                case ClearAudio():
+                    self.playing = False
+                case Close():
+                    self.closed = output
+
+    # -- what a test does ---------------------------------------------------------------------------------------------
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        self.raw(json.dumps({"type": kind, "event_id": "mine", **fields}))
+
+    def raw(self, text: str) -> None:
+        self.take(self.session.on_event(parse_event(text)))
+
+    def hear(self, seconds: float, voiced: bool) -> None:
+        for _ in range(round(seconds * 50)):
+            self.pass_time(0.02)
+            self.take(self.session.on_frame(LOUD if voiced else QUIET, voiced))
+
+    def turn(self, text: str | None = "hello", voice: float = 0.6) -> None:
+        """A spoken turn; ``text`` is what the ears make of it."""
+        self.hear(voice, True)
+        self.hear(0.6, False)
+        if text is not None:
+            self.understand(text)
+
+    def understand(self, text: str) -> None:
+        """All jobs of the ears end."""
+        for job in list(self.jobs):
+            del self.jobs[job]
+            self.take(self.session.on_text(job, text))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.take(self.session.tick(self.now))
+
+    def say(self, *words: str, generation: int | None = None) -> None:
+        """The cascade makes words and their sound."""
+        generation = max(self.running) if generation is None else generation
+        for word in words:
+            self.take(self.session.on_cascade(generation, TextDelta(word)))
+            self.take(self.session.on_cascade(generation, AudioDelta(np.full(WORD, 1000, np.int16))))
+
+    def finish(self, reason: FinishReason = FinishReason.STOP, generation: int | None = None) -> None:
+        generation = max(self.running) if generation is None else generation
+        self.running.pop(generation, None)
+        self.take(self.session.on_cascade(generation, Finished(reason, Usage(7, 2, 3, 4), StageTimes(done=1.0))))
+
+    def fail(self, error: CascadeError) -> None:
+        generation = max(self.running)
+        del self.running[generation]
+        self.take(self.session.on_cascade_failed(generation, error))
+
+    def play(self, seconds: float) -> None:
+        """The server's playout clock runs, where the server plays."""
+        for _ in range(round(seconds * 50)):
+            self.pass_time(0.02)
+            if not self.playing:
+                self.take(self.session.on_played(self.played))
+                continue
+            started = not self.sounding and self.pushed > 0
+            self.sounding |= started
+            self.played = min(self.pushed, self.played + PCM_RATE // 50)
+            drained = self.ended and self.played == self.pushed
+            self.playing = not drained
+            self.take(self.session.on_played(self.played, started=started, drained=drained))
+
+    # -- what a test sees ---------------------------------------------------------------------------------------------
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["type"] == kind]
+
+    def kinds(self, since: int = 0) -> list[str]:
+        return [event["type"] for event in self.events[since:]]
+
+    def error(self) -> dict[str, Any]:
+        assert self.events[-1]["type"] == "error", self.events[-1]
+        return self.events[-1]["error"]
+
+    def done(self) -> dict[str, Any]:
+        return self.all("response.done")[-1]["response"]
+
+    def asked(self, index: int = -1) -> list[tuple[str, str]]:
+        """Roles and texts of what the cascade was asked."""
+        return [(m.role, m.parts[0].text) for m in self.started[index].request.messages]  # type: ignore[union-attr]
+
+    def check(self) -> None:
+        """What must hold at any time."""
+        ids = [event["event_id"] for event in self.events]
+        assert len(ids) == len(set(ids))
+        open_responses: set[str] = set()
+        finished: set[str] = set()
+        for output in self.outputs:
+            if isinstance(output, PlayAudio):
+                assert output.place.response_id in open_responses, "sound after the response was done"
+            if not isinstance(output, Send):
+                continue
+            event = output.event
+            if event["type"] == "response.created":
+                assert not open_responses, "two live responses"
+                open_responses.add(event["response"]["id"])
+            elif event["type"] == "response.done":
+                open_responses.remove(event["response"]["id"])
+                finished.add(event["response"]["id"])
+            elif event["type"].startswith("response."):
+                assert event["response_id"] in open_responses, event
+        self._check_parts()
+        self._check_items()
+
+    def _check_parts(self) -> None:
+        """Every item and part is opened once, closed once, and nothing comes before or after."""
+        state: dict[tuple[str, int], str] = {}
+        items: dict[str, str] = {}
+        for event in self.events:
+            kind = event["type"]
+            if kind == "response.output_item.added":
+                assert event["item"]["id"] not in items
+                items[event["item"]["id"]] = "open"
+            elif kind == "response.output_item.done":
+                assert items[event["item"]["id"]] == "open"
+                items[event["item"]["id"]] = "closed"
+            elif kind.startswith("response.") and "content_index" in event:
+                key = (event["item_id"], event["content_index"])
+                assert items[event["item_id"]] == "open"
+                if kind == "response.content_part.added":
+                    assert key not in state
+                    state[key] = "open"
+                elif kind == "response.content_part.done":
+                    assert state[key] == "open"
+                    state[key] = "closed"
+                else:
+                    assert state[key] == "open", event
+            elif kind == "response.done":
+                assert "open" not in items.values()
+                assert "open" not in state.values()
+
+    def _check_items(self) -> None:
+        """The client can follow the conversation from the events alone, and comes to the same order."""
+        order: list[str] = []
+        for event in self.events:
+            if event["type"] == "conversation.item.added":
+                item_id, previous = event["item"]["id"], event["previous_item_id"]
+                assert item_id not in order
+                order.insert(order.index(previous) + 1 if previous else 0, item_id)
+            elif event["type"] == "conversation.item.deleted":
+                order.remove(event["item_id"])
+            elif event["type"] == "conversation.item.truncated":
+                assert event["audio_end_ms"] >= 0
+        assert order == [item.id for item in self.session.conversation.items]

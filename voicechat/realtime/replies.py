@@ -1,0 +1,203 @@
+"""Who answers, and when: at most one live response, begun ahead where that can be, stale output dropped. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from voicechat.cascade.api import (
+    AudioDelta,
+    CascadeError,
+    Event,
+    Finished,
+    FinishReason,
+    Message,
+    ResponseRequest,
+    Sampling,
+    TextDelta,
+)
+from voicechat.realtime.conversation import Conversation
+from voicechat.realtime.errors import INVALID, cascade_error
+from voicechat.realtime.items import Item
+from voicechat.realtime.outbox import CancelResponse, Outbox, StartResponse
+from voicechat.realtime.playback import Playback
+from voicechat.realtime.response import Reply, Times
+from voicechat.realtime.settings import ResponseSpec
+from voicechat.realtime.tools import tools_prompt
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A response that was begun ahead; nobody was told of it, and what came of it is held back."""
+
+    generation: int
+    request: ResponseRequest
+    events: list[Event | CascadeError] = field(default_factory=list)
+
+
+class Replies:
+    """``waiting()`` is true while an item of the conversation still lacks its text; a response then begins later."""
+
+    def __init__(
+        self, out: Outbox, conversation: Conversation, playback: Playback, waiting: Callable[[], bool]
+    ) -> None:
+        self._out = out
+        self._conversation = conversation
+        self._playback = playback
+        self._waiting = waiting
+        self._conversation_id = out.new_id("conv")
+        self._generation = 0
+        self._reply: Reply | None = None
+        self._last: Reply | None = None
+        self._draft: _Draft | None = None
+        self._spoke = False
+
+    @property
+    def conversation_id(self) -> str:
+        """Identifier of the conversation."""
+        return self._conversation_id
+
+    @property
+    def live(self) -> Reply | None:
+        """The response that is being made."""
+        return self._reply
+
+    @property
+    def current(self) -> Reply | None:
+        """The response that is being made or, where the server plays, that is being played."""
+        return self._reply or (self._last if self._playback.busy else None)
+
+    @property
+    def idle(self) -> bool:
+        """True if no response is being made, and none is played by the server."""
+        return self._reply is None and not self._playback.busy
+
+    @property
+    def spoke(self) -> bool:
+        """True once any sound was made: the voice can't be changed any more."""
+        return self._spoke
+
+    def create(self, spec: ResponseSpec, times: Times, inputs: list[Item] | None = None) -> None:
+        """Make a new response; there must be no live one. Sound that is still played is stopped for it."""
+        if self._reply is not None:
+            raise RuntimeError("there is a live response already")
+        if spec.audio and self._playback.busy:
+            self.interrupt("client_cancelled")
+        reply = Reply(self._out, self._conversation, self._playback, spec, times, self._conversation_id)
+        reply.inputs = inputs
+        self._reply = self._last = reply
+        self.proceed()
+
+    def proceed(self) -> None:
+        """Ask the cascade for the live response, if that has not been done and nothing it needs is missing."""
+        reply = self._reply
+        if reply is None or reply.generation is not None or self._waiting():
+            return
+        request = self._request(reply.spec, reply.inputs)
+        draft, self._draft = self._draft, None
+        if draft is not None and draft.request == request:
+            reply.generation = draft.generation
+            for event in draft.events:
+                if isinstance(event, CascadeError):
+                    self.on_failed(draft.generation, event)
+                else:
+                    self.on_event(draft.generation, event)
+            return
+        if draft is not None:
+            self._out.add(CancelResponse(draft.generation))
+        if all(message.role == "system" for message in request.messages) and not reply.spec.instructions.strip():
+            error = {"type": INVALID, "code": "conversation_empty", "message": "There is nothing to reply to."}
+            self._finish(reply, "failed", error=error)
+            return
+        reply.generation = self._start(request)
+
+    def foresee(self, spec: ResponseSpec, said: str) -> None:
+        """Begin the response that will follow if ``said`` is the next turn, unless another is live."""
+        if self.idle and self._draft is None and not self._waiting():
+            request = self._request(spec, None, Message.text("user", said))
+            self._draft = _Draft(self._start(request), request)
+
+    def drop_draft(self) -> None:
+        """That turn is not over."""
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            self._out.add(CancelResponse(draft.generation))
+
+    def on_event(self, generation: int, event: Event) -> None:
+        """Something came from the cascade; nothing happens if it is stale."""
+        if self._draft is not None and self._draft.generation == generation:
+            self._draft.events.append(event)
+            return
+        reply = self._reply
+        if reply is None or reply.generation != generation:
+            return
+        match event:
+            case TextDelta(text):
+                reply.text(text)
+            case AudioDelta(pcm):
+                reply.audio(pcm)
+                self._spoke = self._spoke or reply.spoken > 0
+            case Finished():
+                self._on_finished(reply, event)
+                return
+        if reply.satisfied():
+            self._out.add(CancelResponse(generation))
+            self._finish(reply, "completed")
+
+    def on_failed(self, generation: int, error: CascadeError) -> None:
+        """The cascade could not go on."""
+        if self._draft is not None and self._draft.generation == generation:
+            self._draft.events.append(error)
+            return
+        reply = self._reply
+        if reply is not None and reply.generation == generation:
+            self._finish(reply, "failed", error=cascade_error(error))
+
+    def cancel(self, reason: str) -> bool:
+        """Make no more of the live response; what was made may still be played. False if there is none."""
+        reply = self._reply
+        if reply is None:
+            return False
+        if reply.generation is not None:
+            self._out.add(CancelResponse(reply.generation))
+        self._finish(reply, "cancelled", reason=reason)
+        return True
+
+    def interrupt(self, reason: str) -> None:
+        """Stop the live response and all sound at once; where the server plays, keep what was heard."""
+        self._playback.clear()
+        self.cancel(reason)
+        self._playback.truncate()
+
+    def _on_finished(self, reply: Reply, event: Finished) -> None:
+        match event.reason:
+            case FinishReason.LENGTH:
+                self._finish(reply, "incomplete", "max_output_tokens", usage=event.usage, stages=event.times)
+            case FinishReason.CANCELLED:
+                self._finish(reply, "cancelled", usage=event.usage, stages=event.times)
+            case _:
+                self._finish(reply, "completed", usage=event.usage, stages=event.times)
+
+    def _finish(self, reply: Reply, status: str, reason: str | None = None, **details: object) -> None:
+        self._reply = None
+        reply.close(status, reason=reason, **details)  # type: ignore[arg-type]
+
+    def _start(self, request: ResponseRequest) -> int:
+        self._generation += 1
+        self._out.add(StartResponse(self._generation, request))
+        return self._generation
+
+    def _request(self, spec: ResponseSpec, inputs: list[Item] | None, *more: Message) -> ResponseRequest:
+        tools = tools_prompt(spec.tools, spec.tool_choice)
+        instructions = "\n\n".join(text for text in (spec.instructions.strip(), tools) if text)
+        if inputs is None:
+            messages = self._conversation.messages(instructions)
+        else:
+            messages = self._conversation.build(inputs, instructions)
+        return ResponseRequest(
+            messages=(*messages, *more),
+            audio=spec.audio,
+            voice=spec.voice,
+            latency_first=spec.latency_first,
+            sampling=Sampling(max_tokens=spec.max_output_tokens),
+        )

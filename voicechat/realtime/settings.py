@@ -1,0 +1,350 @@
+"""What a client may set of a session and of a single response, and the checks on it. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from voicechat.cascade.api import PCM_RATE, ModelInfo
+from voicechat.media.turns import TurnSettings
+from voicechat.realtime.errors import ClientError
+from voicechat.realtime.fields import Fields, unsupported, wrong_type
+from voicechat.realtime.outbox import AudioFormat
+from voicechat.realtime.tools import Tool, parse_tools
+
+MAX_INSTRUCTIONS = 64_000
+"""Characters."""
+
+MAX_OUTPUT_TOKENS = 4096
+FORMATS: tuple[AudioFormat, ...] = ("audio/pcm", "audio/pcmu", "audio/pcma")
+PRESET_VOICES = ("alloy", "ash", "ballad", "coral", "echo", "marin", "sage", "shimmer", "verse", "cedar")
+"""Names that clients send by themselves; each stands for one of the model's own voices."""
+
+MIN_SPEED, MAX_SPEED = 0.25, 1.5
+
+_EAGERNESS = {"low": 900, "medium": 500, "auto": 500, "high": 300}
+_SESSION = (
+    "type", "object", "id", "expires_at", "model", "instructions", "voice", "latency_first", "output_modalities",
+    "max_output_tokens", "tools", "tool_choice", "parallel_tool_calls", "tracing", "truncation", "include", "prompt",
+    "reasoning", "audio",
+)  # fmt: skip
+_RESPONSE = (
+    "audio", "conversation", "input", "instructions", "max_output_tokens", "metadata", "output_modalities",
+    "parallel_tool_calls", "prompt", "reasoning", "tool_choice", "tools",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDetection:
+    """``turn_detection`` of the protocol. For ``semantic_vad`` the silence follows from ``eagerness``."""
+
+    kind: Literal["server_vad", "semantic_vad"] = "server_vad"
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    idle_timeout_ms: int | None = None
+    create_response: bool = True
+    interrupt_response: bool = True
+    eagerness: str = "auto"
+
+    def turn_settings(self, base: TurnSettings) -> TurnSettings:
+        """``base`` with this client's times."""
+        silence = _EAGERNESS[self.eagerness] if self.kind == "semantic_vad" else self.silence_duration_ms
+        return dataclasses.replace(base, silence_ms=silence, prefix_ms=self.prefix_padding_ms)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the protocol shows it."""
+        common = {"create_response": self.create_response, "interrupt_response": self.interrupt_response}
+        if self.kind == "semantic_vad":
+            return {"type": self.kind, "eagerness": self.eagerness, **common}
+        return {
+            "type": self.kind,
+            "threshold": self.threshold,
+            "prefix_padding_ms": self.prefix_padding_ms,
+            "silence_duration_ms": self.silence_duration_ms,
+            "idle_timeout_ms": self.idle_timeout_ms,
+            **common,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseSpec:
+    """What one response is to be. ``input`` None: the conversation; else only these raw items."""
+
+    instructions: str
+    voice: str
+    audio: bool
+    format: AudioFormat
+    latency_first: bool
+    max_output_tokens: int | None
+    tools: tuple[Tool, ...]
+    tool_choice: object
+    in_conversation: bool = True
+    input: list[Any] | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """Everything that a client may set of its session. ``model`` is the name that the client asked for, if any."""
+
+    instructions: str
+    voice: str
+    model: str | None = None
+    audio: bool = True
+    latency_first: bool = True
+    max_output_tokens: int | None = None
+    detection: TurnDetection | None = field(default_factory=TurnDetection)
+    input_format: AudioFormat = "audio/pcm"
+    output_format: AudioFormat = "audio/pcm"
+    noise_reduction: dict[str, Any] | None = None
+    transcription: dict[str, Any] | None = field(default_factory=dict)
+    speed: float = 1.0
+    tools: tuple[Tool, ...] = ()
+    tool_choice: object = "auto"
+    kept: dict[str, Any] = field(default_factory=dict)
+    """Fields that change nothing here, as the client set them: tracing, truncation, include, reasoning, …"""
+
+    def updated(
+        self, session: object, model: ModelInfo, *, voice_locked: bool = False, fixed_speed: bool = False
+    ) -> SessionConfig:
+        """This with the fields of a ``session`` object, which may be partial. Raises :class:`ClientError`."""
+        fields = Fields(session, "session")
+        fields.only(_SESSION)
+        if fields.has("type"):
+            fields.choice("type", ("realtime",))
+        changes: dict[str, Any] = {}
+        name = fields.string("model", 256)
+        if name is not None and name not in (self.model, model.name):
+            if self.model is not None:
+                raise ClientError("The model of a session can't be changed.", code="cannot_update_model",
+                                  param="session.model")  # fmt: skip
+            changes["model"] = name
+        if fields.has("instructions"):
+            changes["instructions"] = fields.string("instructions", MAX_INSTRUCTIONS) or ""
+        if fields.get("voice") is not None:
+            changes["voice"] = self._voice(fields, "voice", model, voice_locked)
+        if (fast := fields.boolean("latency_first")) is not None:
+            changes["latency_first"] = fast
+        if fields.get("output_modalities") is not None:
+            changes["audio"] = _modalities(fields)
+        if fields.has("max_output_tokens"):
+            changes["max_output_tokens"] = _max_tokens(fields)
+        if fields.has("tools"):
+            changes["tools"] = parse_tools(fields)
+        if fields.get("tool_choice") is not None:
+            changes["tool_choice"] = _tool_choice(fields)
+        _no_prompt(fields)
+        fields.boolean("parallel_tool_calls")
+        kept = {key: fields.get(key) for key in ("tracing", "truncation", "include", "reasoning") if fields.has(key)}
+        _check_kept(fields)
+        changes["kept"] = {**self.kept, **kept}
+        if (audio := fields.object("audio")) is not None:
+            changes |= self._audio(audio, model, voice_locked, fixed_speed)
+        return dataclasses.replace(self, **changes)
+
+    def response(self, response: object, model: ModelInfo, *, voice_locked: bool = False) -> ResponseSpec:
+        """What a ``response.create`` asks for. Raises :class:`ClientError`."""
+        spec = ResponseSpec(
+            self.instructions, self.voice, self.audio, self.output_format, self.latency_first, self.max_output_tokens,
+            self.tools, self.tool_choice,
+        )  # fmt: skip
+        if response is None:
+            return spec
+        fields = Fields(response, "response")
+        fields.only(_RESPONSE)
+        changes: dict[str, Any] = {}
+        if fields.get("conversation") is not None:
+            changes["in_conversation"] = fields.choice("conversation", ("auto", "none")) == "auto"
+        if fields.get("instructions") is not None:
+            changes["instructions"] = fields.string("instructions", MAX_INSTRUCTIONS)
+        if fields.get("output_modalities") is not None:
+            changes["audio"] = _modalities(fields)
+        if fields.get("max_output_tokens") is not None:
+            changes["max_output_tokens"] = _max_tokens(fields)
+        if fields.get("tools") is not None:
+            changes["tools"] = parse_tools(fields)
+        if fields.get("tool_choice") is not None:
+            changes["tool_choice"] = _tool_choice(fields)
+        _no_prompt(fields)
+        fields.boolean("parallel_tool_calls")
+        changes["input"] = fields.array("input")
+        if (metadata := fields.get("metadata")) is not None:
+            changes["metadata"] = _metadata(metadata)
+        if (audio := fields.object("audio")) is not None:
+            audio.only(("output",))
+            if (output := audio.object("output")) is not None:
+                output.only(("format", "voice"))
+                if output.get("format") is not None:
+                    changes["format"] = _format(output)
+                if output.get("voice") is not None:
+                    changes["voice"] = self._voice(output, "voice", model, voice_locked)
+        return dataclasses.replace(spec, **changes)
+
+    def _audio(self, audio: Fields, model: ModelInfo, locked: bool, fixed_speed: bool) -> dict[str, Any]:
+        audio.only(("input", "output"))
+        changes: dict[str, Any] = {}
+        if (heard := audio.object("input")) is not None:
+            heard.only(("format", "noise_reduction", "transcription", "turn_detection"))
+            if heard.get("format") is not None:
+                changes["input_format"] = _format(heard)
+            for key in ("noise_reduction", "transcription"):
+                if heard.has(key):
+                    heard.object(key)
+                    changes[key] = heard.get(key)
+            if heard.has("turn_detection"):
+                changes["detection"] = _detection(self.detection, heard.object("turn_detection"))
+        if (spoken := audio.object("output")) is not None:
+            spoken.only(("format", "voice", "speed"))
+            if spoken.get("format") is not None:
+                changes["output_format"] = _format(spoken)
+            if spoken.get("voice") is not None:
+                changes["voice"] = self._voice(spoken, "voice", model, locked)
+            if (speed := spoken.number("speed", MIN_SPEED, MAX_SPEED)) is not None:
+                if fixed_speed and speed != 1.0:
+                    raise unsupported(spoken.path("speed"), "the speed can't be changed on this transport.")
+                changes["speed"] = speed
+        return changes
+
+    def _voice(self, fields: Fields, name: str, model: ModelInfo, locked: bool) -> str:
+        value = fields.get(name)
+        if isinstance(value, dict):
+            value = value.get("id")
+        param = fields.path(name)
+        if not isinstance(value, str):
+            raise wrong_type(param, "a string", value)
+        if value not in model.voices:
+            if value not in PRESET_VOICES:
+                raise ClientError(f"There is no such voice; there are {', '.join(model.voices)}.", param=param)
+            others = [model.default_voice, *(voice for voice in model.voices if voice != model.default_voice)]
+            value = others[PRESET_VOICES.index(value) % len(others)]
+        if locked and value != self.voice:
+            message = "The voice can't be changed once the session has spoken."
+            raise ClientError(message, code="cannot_update_voice", param=param)
+        return value
+
+    def to_dict(self, session_id: str, served: str, expires_at: int) -> dict[str, Any]:
+        """The whole session, as ``session.created`` and ``session.updated`` carry it."""
+        transcription = None if self.transcription is None else {"model": served, **self.transcription}
+        detection = None if self.detection is None else self.detection.to_dict()
+        return {
+            "type": "realtime",
+            "object": "realtime.session",
+            "id": session_id,
+            "model": served,
+            "output_modalities": ["audio" if self.audio else "text"],
+            "instructions": self.instructions,
+            "tools": [tool.to_dict() for tool in self.tools],
+            "tool_choice": self.tool_choice,
+            "max_output_tokens": "inf" if self.max_output_tokens is None else self.max_output_tokens,
+            "tracing": None,
+            "truncation": "auto",
+            **self.kept,
+            "expires_at": expires_at,
+            "audio": {
+                "input": {
+                    "format": format_object(self.input_format),
+                    "transcription": transcription,
+                    "noise_reduction": self.noise_reduction,
+                    "turn_detection": detection,
+                },
+                "output": {"format": format_object(self.output_format), "voice": self.voice, "speed": self.speed},
+            },
+        }
+
+
+def format_object(audio_format: AudioFormat) -> dict[str, Any]:
+    """An audio format as the protocol shows it."""
+    return {"type": audio_format, "rate": PCM_RATE} if audio_format == "audio/pcm" else {"type": audio_format}
+
+
+def _format(fields: Fields) -> AudioFormat:
+    if isinstance(fields.get("format"), str):
+        raise wrong_type(fields.path("format"), 'an object such as {"type": "audio/pcm", "rate": 24000}', "")
+    form = fields.object("format")
+    assert form is not None
+    form.only(("type", "rate"))
+    form.need("type")
+    kind = form.choice("type", FORMATS)
+    rate = form.get("rate")
+    expected = PCM_RATE if kind == "audio/pcm" else 8000
+    if rate is not None and rate != expected:
+        raise unsupported(form.path("rate"), f"{kind} has a rate of {expected} Hz.")
+    return cast(AudioFormat, kind)
+
+
+def _detection(current: TurnDetection | None, fields: Fields | None) -> TurnDetection | None:
+    if fields is None:
+        return None
+    fields.only((
+        "type", "threshold", "prefix_padding_ms", "silence_duration_ms", "idle_timeout_ms", "create_response",
+        "interrupt_response", "eagerness",
+    ))  # fmt: skip
+    kind = fields.choice("type", ("server_vad", "semantic_vad")) or (current or TurnDetection()).kind
+    base = current if current is not None and current.kind == kind else TurnDetection(kind=cast(Any, kind))
+    read: dict[str, Any] = {
+        "threshold": fields.number("threshold", 0.0, 1.0),
+        "prefix_padding_ms": fields.integer("prefix_padding_ms", 0, 5000),
+        "silence_duration_ms": fields.integer("silence_duration_ms", 20, 10_000),
+        "create_response": fields.boolean("create_response"),
+        "interrupt_response": fields.boolean("interrupt_response"),
+        "eagerness": fields.choice("eagerness", tuple(_EAGERNESS)),
+    }
+    changes = {name: value for name, value in read.items() if value is not None}
+    if fields.has("idle_timeout_ms"):
+        changes["idle_timeout_ms"] = fields.integer("idle_timeout_ms", 1000, 600_000)
+    return dataclasses.replace(base, **changes)
+
+
+def _modalities(fields: Fields) -> bool:
+    value = fields.array("output_modalities")
+    if value not in (["text"], ["audio"]):
+        message = "Invalid 'output_modalities': supported are ['text'] and ['audio'] (speech with its transcript)."
+        raise ClientError(message, param=fields.path("output_modalities"))
+    return value == ["audio"]
+
+
+def _max_tokens(fields: Fields) -> int | None:
+    if fields.get("max_output_tokens") in ("inf", None):
+        return None
+    return fields.integer("max_output_tokens", 1, MAX_OUTPUT_TOKENS)
+
+
+def _tool_choice(fields: Fields) -> object:
+    value = fields.get("tool_choice")
+    if isinstance(value, str):
+        return fields.choice("tool_choice", ("auto", "none", "required"))
+    choice = Fields(value, fields.path("tool_choice"))
+    choice.need("type")
+    choice.choice("type", ("function",))
+    choice.need_string("name", 64)
+    return value
+
+
+def _no_prompt(fields: Fields) -> None:
+    if fields.get("prompt") is not None:
+        raise unsupported(fields.path("prompt"), "there are no stored prompts here; send instructions.")
+
+
+def _check_kept(fields: Fields) -> None:
+    if fields.get("tracing") is not None and fields.get("tracing") != "auto":
+        fields.object("tracing")
+    if fields.get("truncation") not in (None, "auto", "disabled"):
+        fields.object("truncation")
+    fields.array("include")
+    fields.object("reasoning")
+
+
+def _metadata(value: object) -> dict[str, str]:
+    fields = Fields(value, "response.metadata")
+    assert isinstance(value, dict)
+    if len(value) > 16:
+        raise ClientError("At most 16 pairs of metadata are allowed.", param="response.metadata")
+    for name in value:
+        if len(name) > 64:
+            raise ClientError("Names in metadata have at most 64 characters.", param="response.metadata")
+        if fields.string(name, 512) is None:
+            raise wrong_type(fields.path(name), "a string", None)
+    return dict(value)

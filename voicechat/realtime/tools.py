@@ -1,0 +1,166 @@
+"""Function calling with models that know it only as text: tools in the prompt, calls parsed out of the reply. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from voicechat.realtime.fields import Fields, unsupported
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+MAX_TOOLS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One function that the model may call; ``parameters`` is its JSON schema."""
+
+    name: str
+    description: str | None = None
+    parameters: Any = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the protocol shows it."""
+        shown: dict[str, Any] = {"type": "function", "name": self.name}
+        if self.description is not None:
+            shown["description"] = self.description
+        if self.parameters is not None:
+            shown["parameters"] = self.parameters
+        return shown
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call in the reply; ``arguments`` is a JSON object as text."""
+
+    name: str
+    arguments: str
+
+
+def parse_tools(fields: Fields) -> tuple[Tool, ...]:
+    """Field ``tools``. Raises :class:`~voicechat.realtime.errors.ClientError`."""
+    values = fields.array("tools") or []
+    if len(values) > MAX_TOOLS:
+        raise unsupported(fields.path("tools"), f"at most {MAX_TOOLS} tools can be given.")
+    tools = []
+    for index, value in enumerate(values):
+        tool = Fields(value, f"{fields.path('tools')}[{index}]")
+        if tool.need_string("type") != "function":
+            raise unsupported(tool.path("type"), "only tools of type 'function' can be used.")
+        tool.only(("type", "name", "description", "parameters", "strict"))
+        tool.object("parameters")
+        tools.append(Tool(tool.need_string("name", 64), tool.string("description"), tool.get("parameters")))
+    return tuple(tools)
+
+
+def tools_prompt(tools: Sequence[Tool], choice: object) -> str:
+    """What the model is told of its tools, in the form that Qwen and Hermes models were trained on; may be empty."""
+    if not tools or choice == "none":
+        return ""
+    lines = [json.dumps({"type": "function", "function": tool.to_dict()}, ensure_ascii=False) for tool in tools]
+    must = ""
+    if choice == "required":
+        must = "\nYou must call one of the functions now."
+    elif isinstance(choice, dict):
+        must = f"\nYou must call the function {choice.get('name')} now."
+    return (
+        "# Tools\n\nYou may call a function to help with the user's request. The functions, within <tools></tools>:\n"
+        "<tools>\n" + "\n".join(lines) + "\n</tools>\n\n"
+        f"To call one, reply with nothing but a JSON object with its name and arguments within {OPEN}{CLOSE}:\n"
+        f'{OPEN}\n{{"name": <function-name>, "arguments": <arguments-object>}}\n{CLOSE}{must}'
+    )
+
+
+def call_text(name: str, arguments: str) -> str:
+    """An earlier call, as the model wrote it."""
+    return f'{OPEN}\n{{"name": {json.dumps(name)}, "arguments": {arguments or "{}"}}}\n{CLOSE}'
+
+
+def output_text(output: str) -> str:
+    """The result of an earlier call, as the model is told of it."""
+    return f"<tool_response>\n{output}\n</tool_response>"
+
+
+class CallParser:
+    """Takes the reply piece by piece; gives back text to be shown, and calls. Without tools all of it is text."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset(names)
+        self._held = ""
+        self._begun = False
+
+    @property
+    def holding(self) -> bool:
+        """True while what came last may be part of a call."""
+        return bool(self._held)
+
+    def push(self, text: str) -> list[str | ToolCall]:
+        """What has become certain with ``text``."""
+        if not self._names:
+            return [text] if text else []
+        self._held += text
+        found: list[str | ToolCall] = []
+        while self._held:
+            if not self._begun and self._bare():
+                if (call := self._parse(self._held)) is not None:
+                    self._held, self._begun = "", True
+                    found.append(call)
+                return found
+            start = self._held.find(OPEN)
+            if start < 0:
+                keep = _overlap(self._held, OPEN)
+                self._show(self._held[: len(self._held) - keep], found)
+                self._held = self._held[len(self._held) - keep :]
+                return found
+            if start:
+                self._show(self._held[:start], found)
+                self._held = self._held[start:]
+            end = self._held.find(CLOSE)
+            if end < 0:
+                return found
+            block, self._held = self._held[: end + len(CLOSE)], self._held[end + len(CLOSE) :]
+            call = self._parse(block[len(OPEN) : -len(CLOSE)])
+            if call is None:
+                self._show(block, found)
+            else:
+                self._begun = True
+                found.append(call)
+        return found
+
+    def finish(self) -> list[str | ToolCall]:
+        """The rest, at the end of the reply."""
+        held, self._held = self._held, ""
+        if not held.strip():
+            return []
+        call = self._parse(held.removeprefix(OPEN))
+        return [held if call is None else call]
+
+    def _bare(self) -> bool:
+        """True while the reply may be nothing but the JSON object, which some models write without the marks."""
+        begin = self._held.lstrip()
+        return not begin or begin[0] == "{" or "```json".startswith(begin[:7])
+
+    def _show(self, text: str, found: list[str | ToolCall]) -> None:
+        if text and (self._begun or text.strip()):
+            self._begun = True
+            found.append(text)
+
+    def _parse(self, text: str) -> ToolCall | None:
+        text = text.strip().removeprefix("```json").removesuffix("```").strip()
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(value, dict) or value.get("name") not in self._names:
+            return None
+        arguments = value.get("arguments", value.get("parameters", {}))
+        if isinstance(arguments, str):
+            return ToolCall(value["name"], arguments)
+        return ToolCall(value["name"], json.dumps(arguments, ensure_ascii=False))
+
+
+def _overlap(text: str, mark: str) -> int:
+    """Length of the longest end of ``text`` that is a beginning of ``mark``."""
+    return next((n for n in range(min(len(text), len(mark) - 1), 0, -1) if text.endswith(mark[:n])), 0)
