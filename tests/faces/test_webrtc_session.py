@@ -215,9 +215,8 @@ async def test_barge_in_stops_the_reply_at_once(make):
     played = bench.all("conversation.item.truncated")[0]["audio_end_ms"]
     assert 1000 < played < 1500
     before = len(bench.events)
-    await bench.run(silence(0.6))
-    assert not [e for e in bench.events[before:] if e["type"].startswith("response.output_audio_transcript")]
     await bench.until("output_audio_buffer.started", 2)
+    assert not [e for e in bench.events[before:] if e.get("response_id") == done["id"]], "no late word of it"
     roles = bench.asked()
     assert [role for role, _ in roles] == ["system", "user", "assistant", "user"]
     assert len(roles[2][1].split()) == pytest.approx(played / 300, abs=1.5), "only what was heard is remembered"
