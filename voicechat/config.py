@@ -50,7 +50,7 @@ class ServerSettings(_Section):
         default=(), description="other web origins that may call the API (CORS); * for all"
     )
     max_audio_seconds: float = Field(default=60.0, gt=0, description="longest sound of one request or turn")
-    max_body_mb: int = Field(default=32, ge=1, description="largest request body")
+    max_body_mb: int = Field(default=40, ge=1, description="largest request body")
     max_sessions: int = Field(default=32, ge=1, description="most live WebRTC or WebSocket sessions")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
