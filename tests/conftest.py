@@ -15,7 +15,7 @@ from voicechat.assemble import AssembledPaths, assemble
 from voicechat.config import Settings, load_settings
 
 TINY = "embedded-tiny"
-_ORDER = ("stage_host", "coordinator", "stage_failures", "real_server", "embedded_server")
+_ORDER = ("stage_host", "embedded_server", "tiny_server", "coordinator")
 """Fixtures that start engines, in the order in which tests that use them run."""
 
 

@@ -22,6 +22,12 @@ def pools() -> set[str]:
     return {path.name for path in Path("/dev/shm").glob("voicechat-*")}
 
 
+def pools_of(pid: int) -> set[str]:
+    """Names of the pools that a process has mapped."""
+    maps = Path(f"/proc/{pid}/maps").read_text()
+    return set(re.findall(r"/dev/shm/(voicechat-\w+)", maps))
+
+
 def descendants(pid: int) -> set[int]:
     """Process ids of the children of ``pid``, of their children, and so on."""
     parents: dict[int, int] = {}
@@ -63,7 +69,6 @@ class RealServer:
 
     def __init__(self, model: str, log: Path, *arguments: str, python: str = sys.executable) -> None:
         self.log = log
-        self._pools_before = pools()
         command = [python, "-m", "voicechat", "serve", "--model", model, "--port", "0", *arguments]
         with log.open("wb") as file:
             self.process = subprocess.Popen(
@@ -99,7 +104,7 @@ class RealServer:
 
     def stop(self) -> None:
         """End the server as a service manager does, and check that nothing of it is left."""
-        children = self.children()
+        children, own_pools = self.children(), pools_of(self.process.pid)
         self.process.send_signal(signal.SIGTERM)
         try:
             code = self.process.wait(STOP_SECONDS)
@@ -112,7 +117,8 @@ class RealServer:
                 os.kill(pid, signal.SIGKILL)
         assert not left, f"processes outlived the server:\n{self.text()}"
         assert code == 0, f"the server ended with code {code}:\n{self.text()}"
-        assert pools() <= self._pools_before, f"the server left its pool behind:\n{self.text()}"
+        assert own_pools, "the server had no pool"
+        assert not own_pools & pools(), f"the server left its pool behind:\n{self.text()}"
 
     def kill(self) -> None:
         """End the server and all that belongs to it the hard way."""

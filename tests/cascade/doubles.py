@@ -1,7 +1,7 @@
 """Stages without processes or models, and an event loop whose clock jumps: for tests of the coordinator alone.
 
-The doubles keep the stages' contract (see ``voicechat.cascade.messages``), do one small thing whenever they are told to,
-and complain if the coordinator gives a slot to a second response while a worker may still write into it.
+The doubles keep the stages' contract (see ``voicechat.cascade.messages``), do one small thing whenever they are told
+to, and complain if the coordinator gives a slot to a second response while a worker may still write into it.
 """
 
 from __future__ import annotations

@@ -11,13 +11,19 @@ from typing import Any, TypeVar
 
 from voicechat.cascade.messages import Message, Released
 from voicechat.cascade.stage import Stage
-from voicechat.stages import thinker
+from voicechat.stages import talker, thinker
+from voicechat.stages.progress import Progress
 
 T = TypeVar("T")
 PATIENCE = 120.0
 """Bound in seconds on any wait, so that a fault shows as a failure and not as a hang."""
 SMALL_BATCH = 64
 """Tokens of one step of :func:`run_thinker_in_small_batches`."""
+
+
+SHORT_WINDOW = 40
+"""Steps of a window of :func:`run_talker_in_short_windows`."""
+short_windows = functools.partial(Progress, window_steps=SHORT_WINDOW)
 
 
 class StageHost:
@@ -66,3 +72,9 @@ def run_thinker_in_small_batches(sock: socket.socket, config: thinker.ThinkerCon
     small = functools.partial(arg_utils.AsyncEngineArgs, max_num_batched_tokens=SMALL_BATCH)
     arg_utils.AsyncEngineArgs = small  # type: ignore[assignment,misc]
     thinker.run_host(sock, lambda channel: thinker.Thinker(channel, config))
+
+
+def run_talker_in_short_windows(sock: socket.socket, config: talker.TalkerConfig) -> None:
+    """The Talker's process with windows of a few steps, so that every longer reply takes several."""
+    talker.Progress = short_windows  # type: ignore[assignment,misc]
+    talker.run(sock, config)

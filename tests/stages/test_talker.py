@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import pytest_asyncio
 import torch
 
-from tests.stages.hosts import StageHost
+from tests.stages.hosts import StageHost, run_talker_in_short_windows, short_windows
 from voicechat.assemble import AssembledPaths
 from voicechat.cascade.messages import Abort, Codes, Failed, Released, Speak, Spoken, Text
 from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.models.embedded.frontend import TextFrontend
 from voicechat.models.embedded.talker import BOS, EOS, LEFT, NONE_SYMBOL, RIGHT, Conditioner, split
 from voicechat.models.embedded.weights import load_voice_config
-from voicechat.stages.talker import SPARE_STEPS, STEPS_PER_SYMBOL, TalkerConfig, run
+from voicechat.stages.progress import Progress
+from voicechat.stages.talker import SPARE_STEPS, STEPS_PER_SYMBOL, TalkerConfig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -104,7 +104,7 @@ async def running(stage_host: None, models: AssembledPaths) -> AsyncIterator[Run
         log_level=40,
     )
     pool = Pool(spec, create=True)
-    host = StageHost("talker", run, config)
+    host = StageHost("talker", run_talker_in_short_windows, config)
     try:
         await host.stage.start()
         llama = LlamaForCausalLM.from_pretrained(config.model_dir, dtype=torch.float32).eval()
@@ -129,31 +129,56 @@ def pieces_of(text: str) -> list[str]:
 
 
 @torch.inference_mode()
-def reference(running: Running, slot: int, pieces: list[str], steps: int) -> tuple[list[int], bool]:
-    """Codes of at most ``steps`` steps by a plain loop over ``LlamaForCausalLM``, and whether it came to its end."""
+def reference(running: Running, slot: int, pieces: list[str], steps: int) -> tuple[list[int], int]:
+    """Codes of at most ``steps`` steps by a plain loop over ``LlamaForCausalLM``, and how many windows they took.
+
+    Where windows begin is the rule of :class:`Progress`, which has tests of its own. 0 windows: no end was found.
+    """
     frontend = TextFrontend()
     rows = [row for piece in pieces for row in frontend.push(piece)] + frontend.finish()
-    symbols = [NONE_SYMBOL] * LEFT + [row.symbol for row in rows] + [NONE_SYMBOL] * (RIGHT + 1)
     hidden = torch.from_numpy(running.pool.hidden[slot].copy()).view(torch.bfloat16).float()
-    embed, pointer, token, past = running.llama.get_input_embeddings(), 0, BOS, None
+    embed, token, past = running.llama.get_input_embeddings(), BOS, None
+    progress: Progress = short_windows()
+    progress.add_rows([row.symbol == 0 for row in rows])
     codes: list[int] = []
+    windows = 1
     while len(codes) < steps:
-        at = min(pointer, len(rows) - 1)
-        window = [symbols[place] if place < len(symbols) else NONE_SYMBOL for place in range(pointer, pointer + 9)]
-        added = running.conditioner(
-            torch.tensor([window]), hidden[None, rows[at].token], torch.tensor([True]), torch.tensor([0])
-        )
+        at = progress.pointer
+        window = [
+            rows[place].symbol if progress.base <= place < len(rows) else NONE_SYMBOL
+            for place in range(at - LEFT, at + RIGHT + 1)
+        ]
+        state = hidden[None, rows[min(at, len(rows) - 1)].token]
+        added = running.conditioner(torch.tensor([window]), state, torch.tensor([True]), torch.tensor([0]))
         out = running.llama(
             inputs_embeds=(embed(torch.tensor([token])) + added)[None], past_key_values=past, use_cache=True
         )
         past, token = out.past_key_values, int(out.logits[0, -1].argmax())
-        if token == EOS:
-            return codes, True
         if token < BOS:
             code, advance = split(token)
             codes.append(code)
-            pointer += advance
-    return codes, False
+            restart = progress.step(advance)
+        elif token == EOS:
+            if progress.at_end:
+                return codes, windows
+            restart = progress.skip()
+        else:
+            restart = False
+        if restart:
+            token, past = BOS, None
+            windows += 1
+    return codes, 0
+
+
+async def acknowledged_by_all(running: Running, numbers: list[int]) -> None:
+    """The worker has let go of the slots of these replies: their lanes read the ack of the last window."""
+    for slot, number in enumerate(numbers):
+        (released,) = running.host.of(number, Released)
+        for _ in range(1000):
+            if int(running.pool.talker_ack[slot]) == released.ack:
+                break
+            await asyncio.sleep(0.01)
+        assert int(running.pool.talker_ack[slot]) == released.ack
 
 
 def symbols_of(pieces: list[str]) -> int:
@@ -161,19 +186,19 @@ def symbols_of(pieces: list[str]) -> int:
     return sum(len(frontend.push(piece)) for piece in pieces) + len(frontend.finish())
 
 
-def check(running: Running, number: int, slot: int, pieces: list[str]) -> int:
-    """The codes of a finished utterance equal the reference's, to the end; returns their count."""
+def check(running: Running, number: int, slot: int, pieces: list[str]) -> tuple[int, int]:
+    """The codes of a finished utterance equal the reference's, to the end; returns their count, and its windows."""
     codes = running.codes(number)
     (spoken,) = running.host.of(number, Spoken)
-    expected, ended = reference(running, slot, pieces, len(codes) + 1)
+    expected, windows = reference(running, slot, pieces, len(codes) + 1)
     if spoken.reason == "end":
-        assert ended
+        assert windows
         assert codes == expected
         assert len(set(codes)) > 5, "it says something"
     else:  # an untrained Talker finds no end: it is broken off at the bound, or when the engine's length is met
         assert len(codes) > min(symbols_of(pieces) * STEPS_PER_SYMBOL + SPARE_STEPS, MAX_LEN - 3)
         assert codes == expected[: len(codes)]
-    return len(codes)
+    return len(codes), windows
 
 
 async def test_a_text_that_is_there_at_once(running: Running) -> None:
@@ -193,10 +218,24 @@ async def test_texts_that_come_slowly_and_at_random_times(running: Running) -> N
         *(running.say(n, pieces_of(t), p) for n, t, p in zip(numbers, TEXTS, paces, strict=True)),
         running.host.released(*numbers),
     )
-    steps = [check(running, number, slot, pieces_of(TEXTS[slot])) for slot, number in enumerate(numbers)]
+    steps = [check(running, number, slot, pieces_of(TEXTS[slot]))[0] for slot, number in enumerate(numbers)]
     read = int(running.pool.counters[2]) - before
     if sum(steps) > BLOCKS * 32 * 1.3:
         assert read > sum(steps) + 100, "nothing was computed again: no reply was ever preempted"
+
+
+async def test_a_long_text_in_several_windows(running: Running) -> None:
+    """Each begins anew at a sentence; while the text still comes, none begins before enough of it is there."""
+    texts = ("One apple is red. Two pears are green. We like both.", TEXTS[5])
+    numbers = [running.begin(slot) for slot in range(2)]
+    await asyncio.gather(
+        running.say(numbers[0], pieces_of(texts[0]), lambda: 0.2),
+        running.say(numbers[1], pieces_of(texts[1])),
+        running.host.released(*numbers),
+    )
+    for slot, number in enumerate(numbers):
+        assert check(running, number, slot, pieces_of(texts[slot]))[1] != 1
+    await acknowledged_by_all(running, numbers)
 
 
 async def test_a_text_that_stalls_in_the_middle(running: Running) -> None:
@@ -250,7 +289,6 @@ async def test_a_text_that_is_too_long_is_refused(running: Running) -> None:
 async def test_an_abort_lets_go_of_the_slot(running: Running, acknowledged: Any, delay: float | None) -> None:
     """However early it comes: even in one write with the text, when the engine has not begun yet."""
     number = running.begin(3)
-    generation = running.generation
     for piece in pieces_of(TEXTS[5]):
         running.host.send(Text(number, (piece,), False, 0))
     if delay is not None:
@@ -259,7 +297,7 @@ async def test_an_abort_lets_go_of_the_slot(running: Running, acknowledged: Any,
     await running.host.released(number)
     (released,) = running.host.of(number, Released)
     if released.ack:
-        await acknowledged(running.pool, "talker_ack", 3, generation)
+        await acknowledged(running.pool, "talker_ack", 3, released.ack)
     said = len(running.codes(number))
     await asyncio.sleep(0.1)
     assert len(running.codes(number)) == said
@@ -280,10 +318,10 @@ async def test_an_abort_before_any_text(running: Running) -> None:
 async def test_an_abort_while_it_waits_for_text(running: Running, acknowledged: Any) -> None:
     """The wholly held engine notices, and lets the slot go."""
     number = running.begin(4)
-    generation = running.generation
     running.host.send(Text(number, ("Hello", " there", ",", " my"), False, 0))
     await asyncio.sleep(0.5)
     running.host.send(Abort(number))
     await running.host.released(number)
-    await acknowledged(running.pool, "talker_ack", 4, generation)
-    assert np.array_equal(running.pool.talker_ack[4], generation)
+    (released,) = running.host.of(number, Released)
+    assert released.ack
+    await acknowledged(running.pool, "talker_ack", 4, released.ack)

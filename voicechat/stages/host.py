@@ -17,6 +17,8 @@ from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Message, Ready, Shutdown
 
 log = logging.getLogger(__name__)
+WATCH_PERIOD = 0.5
+"""Seconds between two looks at an engine."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -79,6 +81,14 @@ class Host(ABC):
         self._tasks.add(task)
         task.add_done_callback(self._finished)
         return task
+
+    @staticmethod
+    async def watch(engine: Any) -> None:
+        """End the stage if the core of its vLLM engine dies while no request is inside to meet the fault."""
+        while True:
+            await asyncio.sleep(WATCH_PERIOD)
+            if engine.errored:
+                raise RuntimeError("the engine core has died")
 
     @staticmethod
     def cancel(task: asyncio.Task[None]) -> None:

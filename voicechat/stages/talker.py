@@ -65,6 +65,7 @@ class _Utterance:
         self.sounds = False
         self.task: asyncio.Task[None] | None = None
         self.waits: list[float] = []
+        self.more = asyncio.Event()
 
 
 class Talker(Host):
@@ -122,6 +123,7 @@ class Talker(Host):
             )
         )
         await self._rehearse()
+        self.spawn(self.watch(self._engine), "watch")
         return {"seconds": round(time.monotonic() - started, 2), "voices": ",".join(self._voices)}
 
     async def _rehearse(self) -> None:
@@ -172,6 +174,7 @@ class Talker(Host):
                 self.cancel(utterance.task)
             return
         utterance.progress.add_rows([row.symbol == 0 for row in rows])
+        utterance.more.set()
         if rows:
             utterance.waits.append((time.monotonic_ns() - message.sent_ns) / 1000)
         utterance.sounds |= any(row.symbol for row in rows)
@@ -209,6 +212,9 @@ class Talker(Host):
         ack = utterance.generation * WINDOWS
         try:
             while (ended := await self._speak_window(utterance, ack)) == "window":
+                while not utterance.final and utterance.progress.rows <= utterance.progress.base + self._model.RIGHT:
+                    utterance.more.clear()
+                    await utterance.more.wait()
                 ack += 1
             self.channel.send(Spoken(utterance.id, ended))
         except asyncio.CancelledError:

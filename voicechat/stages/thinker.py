@@ -115,6 +115,7 @@ class Thinker(Host):
                 f"warm-up-{question}",
             ):
                 pass
+        self.spawn(self.watch(self._engine), "watch")
         return {"seconds": round(time.monotonic() - started, 2), "max_model_len": config.max_model_len}
 
     def _load_ears(self) -> None:
