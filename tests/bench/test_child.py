@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import aiohttp
@@ -69,3 +73,36 @@ async def test_a_server_that_is_ready_is_used_and_stopped(tmp_path: Path, monkey
 def test_a_free_port_is_free() -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", free_port()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_the_server_does_not_outlive_a_killed_benchmark(tmp_path: Path) -> None:
+    program = tmp_path / "bench.py"
+    program.write_text(
+        textwrap.dedent(
+            """
+            import asyncio, sys
+            from voicechat.bench import child
+
+            async def main():
+                words = [sys.executable, "-c", "import time; time.sleep(60)"]
+                process = await asyncio.create_subprocess_exec(*words, preexec_fn=child._end_with_parent)
+                print(process.pid, flush=True)
+                await process.wait()
+
+            asyncio.run(main())
+            """
+        ),
+        encoding="utf-8",
+    )
+    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    for _ in range(500):
+        status = Path(f"/proc/{pid}/stat")
+        if not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError("it lives on")

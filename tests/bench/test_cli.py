@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -178,3 +182,20 @@ def test_other_errors(words: list[str], code: int, what: str, capsys: pytest.Cap
 def test_the_baseline_must_be_of_the_served_model(server: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "rest", "--server", server, "--naive", "--turns", "1"]) == 2
     assert "the server serves double" in capsys.readouterr().err
+
+
+def test_a_terminated_benchmark_says_so(
+    server: str, cascade: DoubleCascade, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cascade.first_delay = 30.0
+
+    def terminate() -> None:
+        while not cascade.requests:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=terminate, daemon=True)
+    thread.start()
+    assert cli.main(["bench", "rest", "--server", server, "--turns", "1", "--warmup", "0"]) == 143
+    thread.join()
+    assert "terminated" in capsys.readouterr().err

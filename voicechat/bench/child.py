@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ import aiohttp
 _POLL_S = 0.25
 _STOP_S = 20.0
 _TAIL_LINES = 15
+_PR_SET_PDEATHSIG = 1
 
 
 class ServerError(RuntimeError):
@@ -46,7 +48,12 @@ async def child_server(
         with path.open("wb") as output:
             begun = time.perf_counter()
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
             try:
                 base = f"http://127.0.0.1:{port}"
@@ -54,6 +61,12 @@ async def child_server(
                 yield base, time.perf_counter() - begun
             finally:
                 await _stop(process)
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to end the server, in good order, when the benchmark is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 async def _until_ready(

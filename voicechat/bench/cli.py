@@ -14,6 +14,7 @@ import datetime
 import json
 import os
 import shlex
+import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,9 @@ def main(options: argparse.Namespace) -> int:
     except BenchError as error:
         print(f"voicechat: {error}", file=sys.stderr)
         return error.code
+    except asyncio.CancelledError:
+        print("voicechat: terminated", file=sys.stderr)
+        return 128 + signal.SIGTERM
     print(json.dumps(report, ensure_ascii=False, indent=2) if options.json else as_text(report))
     return 1 if report["totals"]["failed"] else 0
 
@@ -119,6 +123,9 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     from voicechat.bench.chat_client import ChatClient, ClientError
     from voicechat.bench.machine import machine_facts
 
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # stop the server as Ctrl-C does
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     machine = machine_facts()
     if machine["load_before"] > _BUSY * machine["cores"]:
