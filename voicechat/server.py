@@ -96,6 +96,7 @@ def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag) -> web.
         web_dir=resource_dir("web"),
         max_audio_seconds=server.max_audio_seconds,
         max_body_bytes=server.max_body_mb << 20,
+        max_realtime_sessions=server.max_sessions,
     )
     rtc = webrtc.RtcSettings(
         peer=PeerSettings(ice=IceSettings(loopback=_is_loopback(server.host))), max_sessions=server.max_sessions

@@ -102,7 +102,7 @@ def test_barge_in_on_websocket_cancels_and_the_client_truncates():
     bench.say("late", generation=1)
     bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=600)
     assert bench.events[-1]["type"] == "conversation.item.truncated"
-    assert bench.session.conversation.get(item_id).text() == "w0 w1 w2"
+    assert bench.session.conversation.get(item_id).text() == "w0 w1"
     for wrong in (0, -5, 601):
         bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=wrong)
         assert bench.error()["param"] == "audio_end_ms"
@@ -487,3 +487,17 @@ def test_close_stops_everything():
     bench.hear(1, True)
     bench.tell("response.create")
     assert len(bench.events) == before
+
+
+def test_truncation_counts_what_the_client_heard_at_another_speed():
+    bench = Bench()
+    bench.tell("session.update", session={"audio": {"output": {"speed": 1.5}}})
+    bench.turn()
+    bench.say(*["word "] * 10)
+    bench.finish()
+    item_id = bench.done()["output"][0]["id"]
+    bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=2001)
+    assert bench.error()["param"] == "audio_end_ms"
+    bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=1000)
+    assert bench.events[-1]["audio_end_ms"] == 1000
+    assert bench.session.conversation.get(item_id).text().split() == ["word"] * 5

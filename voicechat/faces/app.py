@@ -10,7 +10,7 @@ from pathlib import Path
 from aiohttp import web
 
 from voicechat.cascade.api import Cascade
-from voicechat.faces import auth, health, models, page
+from voicechat.faces import auth, client_secrets, health, models, page, realtime_ws
 from voicechat.faces.audio_store import MAX_REPLIES, TTL_S, AudioStore
 from voicechat.faces.chat import ChatFace, ChatLimits
 from voicechat.faces.errors import error_middleware
@@ -39,6 +39,8 @@ class FaceSettings:
     """How many spoken replies can be referred to."""
     write_timeout_s: float = 60.0
     """How long the reader of a stream may stand still before it is dropped."""
+    max_realtime_sessions: int = 32
+    """Most live WebSocket sessions."""
     media_threads: int = 2
     """Threads that decode and encode sound."""
 
@@ -88,6 +90,8 @@ def create_app(
     models.setup(app, cascade)
     limits = ChatLimits(settings.max_audio_bytes, settings.max_audio_seconds, settings.write_timeout_s)
     ChatFace(cascade, AudioStore(settings.audio_ttl_s, settings.audio_replies), app[WORKERS], limits).setup(app)
+    client_secrets.setup(app, cascade)
+    realtime_ws.setup(app, cascade, realtime_ws.WsSettings(max_sessions=settings.max_realtime_sessions))
     for extend in extensions:
         extend(app, cascade)
     if settings.web_dir is not None:

@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from voicechat.faces.client_secrets import PREFIX, SECRETS
 from voicechat.faces.errors import ApiError
 
 REQUEST_ID = web.RequestKey("request_id", str)
 """The ``x-request-id`` of a request."""
 
 PROTECTED = "/v1/"
+
+_KEY_PROTOCOL = "openai-insecure-api-key."
+_REALTIME, _CALLS = "/v1/realtime", "/v1/realtime/calls"
 
 
 def bearer_token(request: web.Request) -> str | None:
@@ -23,8 +27,26 @@ def bearer_token(request: web.Request) -> str | None:
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
+def credential(request: web.Request) -> str | None:
+    """The bearer token or, as a browser's WebSocket can send no headers, the key among its subprotocols."""
+    if (token := bearer_token(request)) is not None or request.path != _REALTIME:
+        return token
+    for name in request.headers.get("Sec-WebSocket-Protocol", "").split(","):
+        if name.strip().startswith(_KEY_PROTOCOL):
+            return name.strip().removeprefix(_KEY_PROTOCOL) or None
+    return None
+
+
+def _takes_secret(path: str) -> bool:
+    """True where a client secret opens the door: realtime sessions, and nothing else."""
+    return path in (_REALTIME, _CALLS) or path.startswith(f"{_CALLS}/")
+
+
 def auth_middleware(api_keys: Sequence[str]) -> Middleware:
-    """Let only bearers of one of ``api_keys`` into ``/v1/``; everybody if there are none."""
+    """Let only bearers of one of ``api_keys`` into ``/v1/``; everybody if there are none.
+
+    A client secret opens realtime sessions; one that has expired does not, even where no key is needed.
+    """
     keys = [key.encode() for key in api_keys]
 
     def known(token: str) -> bool:
@@ -32,8 +54,13 @@ def auth_middleware(api_keys: Sequence[str]) -> Middleware:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if _takes_secret(request.path) and (token := credential(request)) is not None and token.startswith(PREFIX):
+            if SECRETS not in request.app or request.app[SECRETS].find(token) is None:
+                message = "The client secret is not known, or has expired."
+                raise ApiError(401, message, code="invalid_client_secret", headers={"WWW-Authenticate": "Bearer"})
+            return await handler(request)
         if keys and request.path.startswith(PROTECTED) and request.method != "OPTIONS":
-            token = bearer_token(request)
+            token = credential(request)
             challenge = {"WWW-Authenticate": "Bearer"}
             if token is None:
                 raise ApiError(

@@ -116,20 +116,21 @@ class Conversation:
             message = f"The item has no sound at content index {content_index}."
             raise ClientError(message, code="item_truncate_invalid_content_index", param="content_index")
         part = item.parts[content_index]
-        if not 0 < audio_end_ms <= _ms(part.samples):
-            message = f"Audio content of {_ms(part.samples)}ms can't be truncated at {audio_end_ms}ms."
+        held = _ms(part.samples, part.speed)
+        if not 0 < audio_end_ms <= held:
+            message = f"Audio content of {held}ms can't be truncated at {audio_end_ms}ms."
             raise ClientError(message, param="audio_end_ms")
-        self.cut(item, content_index, min(part.samples, audio_end_ms * PCM_RATE // 1000))
+        samples = int(audio_end_ms * part.speed * PCM_RATE / 1000)
+        self.cut(item, content_index, min(part.samples, samples), shown_ms=audio_end_ms)
 
-    def cut(self, item: Item, content_index: int, samples: int) -> None:
+    def cut(self, item: Item, content_index: int, samples: int, *, shown_ms: int | None = None) -> None:
         """Keep only the first ``samples`` of a part's sound, and the words that belong to them; tell the client."""
         part = item.parts[content_index]
         self._sound -= item.size()
         shorten(part, samples)
         self._sound += item.size()
-        self._out.send(
-            "conversation.item.truncated", item_id=item.id, content_index=content_index, audio_end_ms=_ms(samples)
-        )
+        end = _ms(samples, part.speed) if shown_ms is None else shown_ms
+        self._out.send("conversation.item.truncated", item_id=item.id, content_index=content_index, audio_end_ms=end)
 
     def grew(self, size: int) -> None:
         """``size`` bytes of sound were added to an item: forget the oldest sound if there is too much."""
@@ -216,10 +217,10 @@ def heard_text(text: str, heard: int, total: int) -> str:
     if heard >= total:
         return text
     end = len(text) * heard // total
-    while end < len(text) and not text[end].isspace():
+    while 0 < end < len(text) and not text[end].isspace() and not text[end - 1].isspace():
         end += 1
     return text[:end].rstrip()
 
 
-def _ms(samples: int) -> int:
-    return samples * 1000 // PCM_RATE
+def _ms(samples: int, speed: float) -> int:
+    return int(samples * 1000 / PCM_RATE / speed)

@@ -25,6 +25,7 @@ class _Stream:
     played: int = 0
     ended: bool = False
     sounding: bool = False
+    speed: float = 1.0
 
 
 class Playback:
@@ -54,10 +55,10 @@ class Playback:
         """Samples of the current (or last) stream that were made."""
         return 0 if self._stream is None else self._stream.pushed
 
-    def begin(self, place: Place, item: Item) -> None:
+    def begin(self, begin: BeginAudio, item: Item) -> None:
         """The sound of a new part begins. The one before is over, or was cleared."""
-        self._stream = _Stream(place, item)
-        self._out.add(BeginAudio(place))
+        self._stream = _Stream(begin.place, item, speed=begin.speed)
+        self._out.add(begin)
 
     def push(self, pcm: Pcm) -> None:
         """The next sound of the stream."""
@@ -65,7 +66,7 @@ class Playback:
         if stream is None or stream.ended:
             raise RuntimeError("no stream is open for more sound")
         stream.pushed += len(pcm)
-        self._until = max(self._until, self._out.now) + len(pcm) / PCM_RATE
+        self._until = max(self._until, self._out.now) + len(pcm) / PCM_RATE / stream.speed
         self._out.add(PlayAudio(stream.place, pcm))
 
     def end(self) -> None:

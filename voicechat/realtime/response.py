@@ -8,7 +8,7 @@ from typing import Any, Literal
 from voicechat.cascade.api import PCM_RATE, Pcm, StageTimes, Usage
 from voicechat.realtime.conversation import Conversation, shorten
 from voicechat.realtime.items import Item, Part
-from voicechat.realtime.outbox import Clip, Outbox, Place
+from voicechat.realtime.outbox import BeginAudio, Clip, Outbox, Place
 from voicechat.realtime.playback import Playback
 from voicechat.realtime.settings import ResponseSpec, format_object
 from voicechat.realtime.tools import CallParser, ToolCall
@@ -160,7 +160,8 @@ class Reply:
         part = {"type": "audio", "transcript": ""} if self.spec.audio else {"type": "text", "text": ""}
         self._out.send("response.content_part.added", **place.fields(), part=part)
         if self.spec.audio:
-            self._playback.begin(place, item)
+            item.parts[0].speed = self.spec.speed
+            self._playback.begin(BeginAudio(place, self.spec.format, self.spec.speed), item)
 
     def _call(self, call: ToolCall) -> None:
         item = Item(

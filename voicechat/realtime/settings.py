@@ -83,6 +83,7 @@ class ResponseSpec:
     tool_choice: object
     in_conversation: bool = True
     input: list[Any] | None = None
+    speed: float = 1.0
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -148,8 +149,9 @@ class SessionConfig:
     def response(self, response: object, model: ModelInfo, *, voice_locked: bool = False) -> ResponseSpec:
         """What a ``response.create`` asks for. Raises :class:`ClientError`."""
         spec = ResponseSpec(
-            self.instructions, self.voice, self.audio, self.output_format, self.latency_first, self.max_output_tokens,
-            self.tools, self.tool_choice,
+            instructions=self.instructions, voice=self.voice, audio=self.audio, format=self.output_format,
+            latency_first=self.latency_first, max_output_tokens=self.max_output_tokens, tools=self.tools,
+            tool_choice=self.tool_choice, speed=self.speed,
         )  # fmt: skip
         if response is None:
             return spec

@@ -1,0 +1,104 @@
+"""``POST /v1/realtime/client_secrets``: short-lived keys that a server hands to its browsers, each with a session."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from voicechat.cascade.api import Cascade
+from voicechat.faces.errors import ApiError, json_response
+from voicechat.realtime.errors import ClientError
+from voicechat.realtime.fields import Fields
+from voicechat.realtime.settings import SessionConfig
+
+PREFIX = "ek_"
+DEFAULT_SECONDS, MIN_SECONDS, MAX_SECONDS = 600, 10, 7200
+MAX_SECRETS = 10_000
+MAX_BODY_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSecret:
+    """One key: until when it opens sessions, and what these are to be like."""
+
+    value: str
+    expires_at: float
+    config: SessionConfig
+
+
+class ClientSecrets:
+    """All keys that may still be valid. ``clock`` gives Unix time."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._secrets: dict[str, ClientSecret] = {}
+
+    def __len__(self) -> int:
+        return len(self._secrets)
+
+    def create(self, config: SessionConfig, seconds: int) -> ClientSecret:
+        """A new key, valid for ``seconds``. The oldest are forgotten if there are too many."""
+        now = self._clock()
+        for value in [value for value, secret in self._secrets.items() if secret.expires_at <= now]:
+            del self._secrets[value]
+        while len(self._secrets) >= MAX_SECRETS:
+            del self._secrets[next(iter(self._secrets))]
+        secret = ClientSecret(f"{PREFIX}{secrets.token_hex(24)}", now + seconds, config)
+        self._secrets[secret.value] = secret
+        return secret
+
+    def find(self, value: str | None) -> ClientSecret | None:
+        """The key if it is known and valid now."""
+        secret = self._secrets.get(value or "")
+        return secret if secret is not None and self._clock() < secret.expires_at else None
+
+
+SECRETS = web.AppKey("client_secrets", ClientSecrets)
+
+
+def setup(app: web.Application, cascade: Cascade, instructions: str = "") -> ClientSecrets:
+    """Add the route, and the store as ``app[SECRETS]``."""
+    store = app[SECRETS] = ClientSecrets()
+
+    async def create(request: web.Request) -> web.Response:
+        body = await _read_json(request)
+        model = cascade.model
+        try:
+            fields = Fields(body)
+            fields.only(("expires_after", "session"))
+            seconds = DEFAULT_SECONDS
+            if (after := fields.object("expires_after")) is not None:
+                after.only(("anchor", "seconds"))
+                after.choice("anchor", ("created_at",))
+                seconds = after.integer("seconds", MIN_SECONDS, MAX_SECONDS) or DEFAULT_SECONDS
+            config = SessionConfig(instructions, model.default_voice)
+            if fields.get("session") is not None:
+                config = config.updated(fields.get("session"), model)
+        except ClientError as error:
+            raise ApiError(400, error.message, param=error.param, code=error.code) from None
+        secret = store.create(config, seconds)
+        expires = int(secret.expires_at)
+        session = config.to_dict(f"sess_{secrets.token_hex(12)}", model.name, expires)
+        return json_response({"value": secret.value, "expires_at": expires, "session": session})
+
+    app.router.add_post("/v1/realtime/client_secrets", create)
+    return store
+
+
+async def _read_json(request: web.Request) -> object:
+    data = await request.content.read(MAX_BODY_BYTES + 1)
+    while not request.content.at_eof() and len(data) <= MAX_BODY_BYTES:
+        data += await request.content.read(MAX_BODY_BYTES + 1)
+    if len(data) > MAX_BODY_BYTES:
+        raise ApiError(413, "The request body is too large.", code="request_too_large")
+    if not data.strip():
+        return {}
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise ApiError(400, "The body is not JSON.", code="invalid_json") from None

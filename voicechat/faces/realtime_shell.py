@@ -1,0 +1,283 @@
+"""Around the pure session: the clock, the VAD, the ears and the cascade. The transports are thin over this.
+
+A transport gives its session to a :class:`Shell`, calls it as things arrive, and performs what comes back through
+:class:`Transport`. Everything runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from voicechat.cascade.api import EARS_RATE, PCM_RATE, Cascade, CascadeError, EarsPcm, Finished, Pcm, Response
+from voicechat.media.resample import resample, to_float, to_pcm
+from voicechat.media.vad import FRAME_SAMPLES, FrameVad
+from voicechat.media.wire import decode_whole
+from voicechat.realtime.client_events import ClientEvent
+from voicechat.realtime.outbox import (
+    BeginAudio,
+    CancelResponse,
+    CancelTranscribe,
+    ClearAudio,
+    Close,
+    EncodedClip,
+    EndAudio,
+    Event,
+    Output,
+    Place,
+    PlayAudio,
+    Send,
+    SendWithAudio,
+    Sound,
+    StartResponse,
+    Transcribe,
+)
+from voicechat.realtime.session import Session
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.1
+TRANSCRIBE_TIMEOUT_S = 30.0
+_FRAMES_AT_ONCE = 50
+
+
+class Transport(Protocol):
+    """What a session needs of its connection. Nothing of it waits, but :meth:`room`."""
+
+    def send(self, event: Event) -> None:
+        """Send a server event."""
+
+    def begin_audio(self, begin: BeginAudio) -> None:
+        """Sound of a part begins."""
+
+    def play(self, place: Place, pcm: Pcm) -> None:
+        """The next sound of it: int16 mono at 24 kHz."""
+
+    def end_audio(self, place: Place) -> None:
+        """The part has no more sound."""
+
+    def clear_audio(self) -> None:
+        """Drop what was not played yet."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Begin to close the connection."""
+
+    async def room(self) -> None:
+        """Wait until more sound can be taken without piling up."""
+
+
+def new_id(prefix: str) -> str:
+    """A fresh identifier such as ``item_5f3a…``."""
+    return f"{prefix}_{secrets.token_hex(12)}"
+
+
+class Shell:
+    """Runs one session. :meth:`close` ends it, :meth:`wait_closed` waits for its tasks."""
+
+    def __init__(
+        self,
+        session: Session,
+        cascade: Cascade,
+        transport: Transport,
+        clock: Callable[[], float] = time.monotonic,
+        transcribe_timeout: float = TRANSCRIBE_TIMEOUT_S,
+    ) -> None:
+        self.session = session
+        self._cascade = cascade
+        self._transport = transport
+        self._clock = clock
+        self._timeout = transcribe_timeout
+        self._vad = FrameVad()
+        self._threshold = 0.5
+        self._rest: EarsPcm = np.zeros(0, np.float32)
+        self._responses: dict[int, Response] = {}
+        self._jobs: dict[int, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+        self._tick()
+
+    # -- what the transport calls -------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Events can flow."""
+        self._tick()
+        self._perform(self.session.open())
+        self._start(self._run_clock())
+
+    def on_event(self, event: ClientEvent) -> None:
+        """The client sent an event (sound goes to :meth:`on_samples`)."""
+        self._tick()
+        self._perform(self.session.on_event(event))
+
+    async def on_samples(self, samples: EarsPcm) -> None:
+        """Sound of any length (float32 mono at 16 kHz); lets others run in between if it is long."""
+        sound = np.concatenate([self._rest, samples])
+        count = len(sound) // FRAME_SAMPLES
+        for index in range(count):
+            self.on_frame(sound[index * FRAME_SAMPLES : (index + 1) * FRAME_SAMPLES])
+            if index % _FRAMES_AT_ONCE == _FRAMES_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        self._rest = sound[count * FRAME_SAMPLES :]
+
+    def on_frame(self, frame: EarsPcm) -> None:
+        """20 ms from the microphone (float32, shape ``[320]``)."""
+        if self._closed:
+            return
+        detection = self.session.config.detection
+        voiced = False
+        if detection is not None:
+            if detection.threshold != self._threshold:
+                self._threshold = detection.threshold
+                self._vad.set_threshold(detection.threshold)
+            voiced = self._vad.voiced(frame)
+        self._tick()
+        self._perform(self.session.on_frame(frame, voiced))
+
+    def on_starved(self, frames: int) -> None:
+        """No sound came for this many frames."""
+        self._tick()
+        self._perform(self.session.on_starved(frames))
+
+    def on_played(self, played: int, *, started: bool, drained: bool) -> None:
+        """A frame has left the server's playout clock."""
+        self._tick()
+        self._perform(self.session.on_played(played, started=started, drained=drained))
+
+    def close(self, reason: str) -> None:
+        """The connection is gone: stop everything. Idempotent."""
+        if self._closed:
+            return
+        log.info("session %s ends: %s", self.session.id, reason)
+        self._perform(self.session.close())
+        self._closed = True
+        for response in self._responses.values():
+            response.cancel()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until the tasks of a closed session have ended."""
+        while others := self._tasks - {asyncio.current_task()}:
+            await asyncio.wait(others)
+
+    # -- effects ------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if not self._closed:
+            self._perform(self.session.tick(self._clock()))
+
+    def _perform(self, outputs: Iterable[Output]) -> None:
+        transport = self._transport
+        for output in outputs:
+            if self._closed:
+                return
+            match output:
+                case Send(event):
+                    transport.send(event)
+                case PlayAudio(place, pcm):
+                    transport.play(place, pcm)
+                case BeginAudio():
+                    transport.begin_audio(output)
+                case EndAudio(place):
+                    transport.end_audio(place)
+                case ClearAudio():
+                    transport.clear_audio()
+                case StartResponse(generation, request):
+                    response = self._cascade.respond(request)
+                    self._responses[generation] = response
+                    self._start(self._respond(generation, response))
+                case CancelResponse(generation):
+                    if (running := self._responses.get(generation)) is not None:
+                        running.cancel()
+                case Transcribe(job, sound):
+                    self._jobs[job] = self._start(self._transcribe(job, sound))
+                case CancelTranscribe(job):
+                    if (task := self._jobs.pop(job, None)) is not None:
+                        task.cancel()
+                case SendWithAudio(event, sounds):
+                    transport.send(_with_audio(event, sounds))
+                case Close(code, reason):
+                    transport.close(code, reason)
+
+    async def _respond(self, generation: int, response: Response) -> None:
+        """Bring a response from the cascade to the session. One that was stopped is drained in silence."""
+        session, finished = self.session, False
+        try:
+            async for event in response:
+                finished = isinstance(event, Finished)
+                self._tick()
+                self._perform(session.on_cascade(generation, event))
+                await self._transport.room()
+            if not finished:
+                self._perform(session.on_cascade_failed(generation, CascadeError("The reply broke off.")))
+        except CascadeError as error:
+            self._tick()
+            log.warning("session %s: a response failed: %s", session.id, error)
+            self._perform(session.on_cascade_failed(generation, error))
+        finally:
+            response.cancel()
+            self._responses.pop(generation, None)
+
+    async def _transcribe(self, job: int, sound: Sound) -> None:
+        session = self.session
+        try:
+            async with asyncio.timeout(self._timeout):
+                if isinstance(sound, EncodedClip):
+                    samples = await asyncio.to_thread(decode_whole, sound.data, sound.format, EARS_RATE)
+                else:
+                    samples = _floats(sound.samples, sound.rate, EARS_RATE)
+                text = await self._cascade.transcribe(samples)
+        except (CascadeError, TimeoutError) as error:
+            self._jobs.pop(job, None)
+            log.warning("session %s: the ears failed: %s", session.id, error or "timeout")
+            self._tick()
+            self._perform(session.on_text_failed(job, error))
+        else:
+            self._jobs.pop(job, None)
+            self._tick()
+            self._perform(session.on_text(job, text))
+
+    async def _run_clock(self) -> None:
+        while not self._closed:
+            await asyncio.sleep(TICK_S)
+            self._tick()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("session %s: a task failed", self.session.id, exc_info=error)
+            if not self._closed:
+                self._transport.close(1011, "internal error")
+
+
+def _with_audio(event: Event, sounds: Any) -> Event:
+    """``event`` with the sounds of its item filled in."""
+    content = event["item"]["content"]
+    for index, clips in sounds.items():
+        parts = []
+        for clip in clips:
+            if isinstance(clip, EncodedClip):
+                parts.append(decode_whole(clip.data, clip.format, PCM_RATE))
+            else:
+                parts.append(_floats(clip.samples, clip.rate, PCM_RATE))
+        content[index]["audio"] = base64.b64encode(to_pcm(np.concatenate(parts)).astype("<i2").tobytes()).decode()
+    return event
+
+
+def _floats(samples: Any, rate: int, wanted: int) -> EarsPcm:
+    floats = to_float(samples) if samples.dtype == np.int16 else samples
+    return resample(floats, rate, wanted)

@@ -1,0 +1,304 @@
+"""The realtime face over WebSocket: ``GET /v1/realtime?model=…``, events as JSON text in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from voicechat.cascade.api import Cascade, Pcm
+from voicechat.faces.auth import credential
+from voicechat.faces.client_secrets import SECRETS, ClientSecrets
+from voicechat.faces.errors import SERVER, ApiError
+from voicechat.faces.realtime_shell import Shell, new_id
+from voicechat.media.wire import WireDecoder, WireEncoder
+from voicechat.realtime.client_events import AudioAppend, ClientEvent, parse_event
+from voicechat.realtime.errors import ClientError
+from voicechat.realtime.outbox import BeginAudio, Event, Place
+from voicechat.realtime.session import Session, SessionLimits
+from voicechat.realtime.settings import SessionConfig
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 16 << 20
+"""Longer messages are answered with an error."""
+
+MAX_FRAME_BYTES = 24 << 20
+"""Still longer ones close the connection with code 1009, unread."""
+
+PROTOCOL = "realtime"
+BETA_PROTOCOL = "openai-beta.realtime-v1"
+
+CLOSE_GOING_AWAY, CLOSE_POLICY, CLOSE_INTERNAL = 1001, 1008, 1011
+
+_HIGH_WATER = 1 << 20
+"""Characters that may wait to be sent before the cascade, and the reading of events, wait for the client."""
+
+_PARSE_ON_LOOP = 256 << 10
+"""Longer messages are parsed by a worker thread."""
+
+_DECODE_AT_ONCE = 64_000
+"""Bytes of sound that are decoded and listened to before others may run."""
+
+
+@dataclass(frozen=True, slots=True)
+class WsSettings:
+    """Settings of this face. A client that reads nothing for ``write_timeout`` seconds is given up."""
+
+    limits: SessionLimits = field(default_factory=SessionLimits)
+    max_sessions: int = 32
+    instructions: str = ""
+    heartbeat: float = 20.0
+    write_timeout: float = 30.0
+
+
+class WsTransport:
+    """One connection: events out in order through one writer, so that nothing that sends has to wait."""
+
+    def __init__(self, ws: web.WebSocketResponse, request: web.Request, write_timeout: float) -> None:
+        self._ws = ws
+        self._request = request
+        self._timeout = write_timeout
+        self._queue: deque[str] = deque()
+        self._queued = 0
+        self._news = asyncio.Event()
+        self._space = asyncio.Event()
+        self._space.set()
+        self._closing: tuple[int, str] | None = None
+        self._encoder: WireEncoder | None = None
+        self.code = CLOSE_GOING_AWAY
+
+    # -- what the shell calls -----------------------------------------------------------------------------------------
+
+    def send(self, event: Event) -> None:
+        """Queue an event."""
+        if self._closing is not None:
+            return
+        text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+        self._queue.append(text)
+        self._queued += len(text)
+        if self._queued > _HIGH_WATER:
+            self._space.clear()
+        self._news.set()
+
+    def begin_audio(self, begin: BeginAudio) -> None:
+        """A part begins: its sound is encoded as one stream."""
+        self._encoder = WireEncoder(begin.format, begin.speed)
+
+    def play(self, place: Place, pcm: Pcm) -> None:
+        """Send sound as a ``response.output_audio.delta``."""
+        if self._encoder is not None:
+            self._send_audio(place, self._encoder.push(pcm))
+
+    def end_audio(self, place: Place) -> None:
+        """Send what the encoder still holds."""
+        if self._encoder is not None:
+            self._send_audio(place, self._encoder.flush())
+            self._encoder = None
+
+    def clear_audio(self) -> None:
+        """The client plays, and stops by itself."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Close once all that is queued has been sent."""
+        if self._closing is None:
+            self._closing = (code, reason)
+            self._news.set()
+            self._space.set()
+
+    async def room(self) -> None:
+        """Wait until the client has taken most of what was sent."""
+        await self._space.wait()
+
+    # -- what the face calls ------------------------------------------------------------------------------------------
+
+    async def write(self) -> None:
+        """Send what is queued until :meth:`close`; gives a client up that does not read."""
+        try:
+            while True:
+                while self._queue:
+                    text = self._queue.popleft()
+                    async with asyncio.timeout(self._timeout):
+                        await self._ws.send_str(text)
+                    self._queued -= len(text)
+                    if self._queued <= _HIGH_WATER // 2:
+                        self._space.set()
+                if self._closing is not None:
+                    code, reason = self._closing
+                    self.code = code
+                    async with asyncio.timeout(self._timeout):
+                        await self._ws.close(code=code, message=reason.encode()[:120])
+                    return
+                self._news.clear()
+                await self._news.wait()
+        except TimeoutError:
+            log.warning("a realtime client does not read its events: dropped")
+            if self._request.transport is not None:
+                self._request.transport.abort()
+        except ConnectionError:
+            pass  # the reader sees the end too
+        finally:
+            self._closing = self._closing or (CLOSE_GOING_AWAY, "")
+            self._space.set()
+
+    def _send_audio(self, place: Place, data: bytes) -> None:
+        if data:
+            delta = base64.b64encode(data).decode()
+            kind = "response.output_audio.delta"
+            self.send({"type": kind, "event_id": new_id("event"), **place.fields(), "delta": delta})
+
+
+class WsFace:
+    """All WebSocket sessions of the process."""
+
+    def __init__(self, cascade: Cascade, settings: WsSettings, secrets: ClientSecrets) -> None:
+        self._cascade = cascade
+        self._settings = settings
+        self._secrets = secrets
+        self._live: set[WsTransport] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """One session, from handshake to close."""
+        config = self._config(request)
+        settings = self._settings
+        ws = web.WebSocketResponse(
+            protocols=(PROTOCOL,),
+            max_msg_size=MAX_FRAME_BYTES,
+            heartbeat=settings.heartbeat,
+            compress=False,
+            timeout=5.0,
+        )
+        if not ws.can_prepare(request).ok:
+            message = "This address speaks WebSocket; over HTTP there is /v1/realtime/calls."
+            raise ApiError(426, message, code="upgrade_required", headers={"Upgrade": "websocket"})
+        transport = WsTransport(ws, request, settings.write_timeout)
+        self._live.add(transport)
+        self._empty.clear()
+        try:
+            await ws.prepare(request)
+            if _is_beta(request):
+                await self._refuse_beta(ws)
+                return ws
+            await self._serve(ws, transport, config)
+        finally:
+            self._live.discard(transport)
+            if not self._live:
+                self._empty.set()
+        return ws
+
+    async def close(self) -> None:
+        """End all sessions."""
+        for transport in list(self._live):
+            transport.close(CLOSE_GOING_AWAY, "the server is going down")
+        await self._empty.wait()
+
+    def _config(self, request: web.Request) -> SessionConfig:
+        """The settings of a new session; refuses what can't be served before the handshake."""
+        query = request.query
+        if query.get("call_id"):
+            raise ApiError(400, "Joining a call is not supported.", code="unsupported_value", param="call_id")
+        if query.get("intent", "conversation") == "transcription":
+            raise ApiError(400, "There are no transcription sessions.", code="unsupported_value", param="intent")
+        if not self._cascade.ready:
+            headers = {"Retry-After": "5"}
+            raise ApiError(503, "The server is not ready yet.", kind=SERVER, code="not_ready", headers=headers)
+        if len(self._live) >= self._settings.max_sessions:
+            message = f"All {self._settings.max_sessions} sessions are in use; try again later."
+            raise ApiError(503, message, kind=SERVER, code="overloaded", headers={"Retry-After": "10"})
+        model = self._cascade.model
+        secret = self._secrets.find(credential(request))
+        config = SessionConfig(self._settings.instructions, model.default_voice) if secret is None else secret.config
+        name = query.get("model")
+        if not name:
+            return config
+        try:
+            return config.updated({"model": name}, model)
+        except ClientError as error:
+            raise ApiError(400, error.message, code=error.code, param="model") from None
+
+    async def _refuse_beta(self, ws: web.WebSocketResponse) -> None:
+        message = (
+            "The Realtime Beta API is not supported. Connect without the 'OpenAI-Beta: realtime=v1' header and without "
+            f"the subprotocol '{BETA_PROTOCOL}', and use the events of the GA API."
+        )
+        inner = {
+            "type": "invalid_request_error", "code": "beta_api_shape_disabled", "message": message, "param": None,
+            "event_id": None,
+        }  # fmt: skip
+        await ws.send_json({"type": "error", "event_id": new_id("event"), "error": inner})
+        await ws.close(code=CLOSE_POLICY, message=b"beta_api_shape_disabled")
+
+    async def _serve(self, ws: web.WebSocketResponse, transport: WsTransport, config: SessionConfig) -> None:
+        limits = self._settings.limits
+        expires_at = int(time.time() + limits.max_seconds)
+        session = Session(new_id("sess"), self._cascade.model, config, limits, new_id, expires_at=expires_at)
+        shell = Shell(session, self._cascade, transport)
+        writer = asyncio.create_task(transport.write(), name=f"write-{session.id}")
+        writer.add_done_callback(lambda _: None)
+        try:
+            shell.open()
+            await self._read(ws, transport, shell)
+        finally:
+            shell.close("the connection was closed")
+            transport.close(transport.code, "")
+            await shell.wait_closed()
+            await asyncio.wait([writer])
+
+    async def _read(self, ws: web.WebSocketResponse, transport: WsTransport, shell: Shell) -> None:
+        decoder: WireDecoder | None = None
+        async for message in ws:
+            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                return
+            event = await _parse(message.data)
+            match event:
+                case ClientEvent(_, AudioAppend(audio), None):
+                    wanted = shell.session.config.input_format
+                    if decoder is None or decoder.format != wanted:
+                        decoder = WireDecoder(wanted)
+                    for start in range(0, len(audio), _DECODE_AT_ONCE):
+                        await shell.on_samples(decoder.push(audio[start : start + _DECODE_AT_ONCE]))
+                case _:
+                    shell.on_event(event)
+            await transport.room()
+
+
+async def _parse(data: Any) -> ClientEvent:
+    if len(data) > MAX_MESSAGE_BYTES:
+        message = f"The message is longer than {MAX_MESSAGE_BYTES} bytes; send sound in pieces."
+        return ClientEvent(None, None, ClientError(message, code="message_too_long"))
+    if len(data) <= _PARSE_ON_LOOP:
+        return parse_event(data)
+    return await asyncio.to_thread(parse_event, data)
+
+
+def _is_beta(request: web.Request) -> bool:
+    offered = request.headers.get("Sec-WebSocket-Protocol", "")
+    beta = ",".join(request.headers.getall("OpenAI-Beta", []))
+    return "realtime=v1" in beta or BETA_PROTOCOL in [name.strip() for name in offered.split(",")]
+
+
+WS_FACE = web.AppKey("realtime_ws", WsFace)
+
+
+def setup(app: web.Application, cascade: Cascade, settings: WsSettings | None = None) -> WsFace:
+    """Add the route to ``app``, which must have :data:`SECRETS`; sessions end when the application shuts down."""
+    face = app[WS_FACE] = WsFace(cascade, settings or WsSettings(), app[SECRETS])
+
+    async def on_shutdown(_: web.Application) -> None:
+        await face.close()
+
+    app.router.add_get("/v1/realtime", face.handle)
+    app.on_shutdown.append(on_shutdown)
+    return face
