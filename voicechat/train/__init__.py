@@ -1,1 +1,23 @@
-"""Training of the embedded voice: texts, speech, VoiceBox, Talker, evaluation, packing (``voicechat train``)."""
+"""Training of the embedded voice (``voicechat train STEP --work DIR``).
+
+The steps, in order; each keeps what it has finished and goes on from there when it is run again:
+
+``texts``
+    ``--wordnet wordnet-base.deb --thinker smollm2-135m=FILE.gguf --thinker qwen2.5-coder-0.5b=FILE.gguf``:
+    sentences, replies of the Thinkers, their hidden states.
+``speech``
+    The teacher speaks everything, on all cores; gives the alignment of symbols and sound for nothing.
+``voicebox``
+    Encoder and decoder, codes of all speech, then a GAN on the decoder.
+``talker``
+    The Talker on codes, pointers, symbols and hidden states.
+``pack``
+    The weights folder of the package.
+``evaluate``
+    ``--whisper FOLDER``: word error rate and length of the packed voice beside the teacher's. Pack again to put the
+    figures on the model card.
+
+With ``--watch`` ``speech``, ``voicebox`` and ``talker`` may be started together with ``texts`` and wait for each
+other's results. On one H200 GPU with 16 CPU cores all of it takes about 22 minutes with ``voicebox --seconds 330
+--gan-seconds 270`` and ``talker --seconds 610``. ``--tiny`` runs a step in seconds on a CPU.
+"""
