@@ -7,6 +7,14 @@ from pathlib import Path
 import pytest
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Nets this small only lose by threads."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def tiny_thinker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a random two-layer chat model whose last hidden state is 576 wide, as SmolLM2's."""

@@ -47,7 +47,8 @@ def curve(work: Work, name: str) -> list[dict[str, float]]:
 
 def test_losses_go_down(work: Work) -> None:
     for name, measure in (("voicebox-codec", "mel"), ("voicebox-codec", "phoneme"), ("talker", "loss")):
-        points = [point[measure] for point in curve(work, name)]
+        # The first point is a single batch, the others are means over the steps since the one before.
+        points = [point[measure] for point in curve(work, name)][1:]
         assert points[-1] < points[0], (name, measure, points)
 
 

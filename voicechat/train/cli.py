@@ -116,7 +116,7 @@ def tiny_voicebox_plan() -> VoiceBoxPlan:
 
     return VoiceBoxPlan(
         config=TINY_VOICEBOX, encoder_width=32, encoder_blocks=1, hours=0.2, first_hours=0.0, held_out=2, batch=4,
-        window=12, codec_steps=30, gan_batch=2, judged=4, gan_steps=4, judges_alone=1, report=10,
+        window=12, codec_steps=60, gan_batch=2, judged=3, gan_steps=2, judges_alone=1, report=20,
     )  # fmt: skip
 
 

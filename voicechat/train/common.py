@@ -162,6 +162,27 @@ def resume_training(path: Path, parts: Mapping[str, Stateful], budget: Budget, d
     return True
 
 
+class RunningMean:
+    """Mean of a step's measures since the last report, summed on the device so that no step waits for it."""
+
+    def __init__(self) -> None:
+        self._sum: torch.Tensor | None = None
+        self._count = 0
+
+    def add(self, measures: torch.Tensor) -> None:
+        """Take in one step's measures [N]."""
+        self._sum = measures.clone() if self._sum is None else self._sum + measures
+        self._count += 1
+
+    def take(self) -> list[float]:
+        """The means; begins anew."""
+        if self._sum is None:
+            return []
+        means: list[float] = (self._sum / self._count).tolist()
+        self._sum, self._count = None, 0
+        return means
+
+
 class Curve:
     """Measures over steps: progress lines on the log, a JSON-lines file, a PNG where matplotlib is installed."""
 

@@ -16,6 +16,7 @@ from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig
 from voicechat.train.common import (
     Budget,
     Curve,
+    RunningMean,
     Work,
     load_checkpoint,
     resume_training,
@@ -85,7 +86,7 @@ class TalkerTraining:
         self.save_held()
         curve = Curve(self.work, "talker")
         queue: list[list[TalkerClip]] = []
-        recent: list[Tensor] = []
+        recent = RunningMean()
         for number in budget.run():
             if not queue:
                 queue = self.data.batches(plan.batch_steps, self.random)
@@ -97,10 +98,9 @@ class TalkerTraining:
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), 1.0)
             optimizer.step()
-            recent.append(loss.detach())
+            recent.add(loss.detach()[None])
             if number % plan.report == 0 or number == plan.steps - 1:
-                curve.add(budget, loss=torch.stack(recent).mean().item(), **self.validate())
-                recent.clear()
+                curve.add(budget, loss=recent.take()[0], **self.validate())
             if number % 2000 == 1999:
                 save_training(path, parts, budget)
                 self._save()

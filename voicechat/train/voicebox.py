@@ -27,6 +27,7 @@ from voicechat.train.codec import (
 from voicechat.train.common import (
     Budget,
     Curve,
+    RunningMean,
     Work,
     resume_training,
     save_checkpoint,
@@ -131,15 +132,15 @@ class VoiceBoxTraining:
             return torch.stack((mel.detach(), phoneme.detach(), right))
 
         graphed = GraphedStep(step, [optimizer], self.capture)
-        curve = Curve(self.work, "voicebox-codec")
+        curve, recent = Curve(self.work, "voicebox-codec"), RunningMean()
         for number in budget.run():
-            set_rate(optimizer, 5e-4 * budget.rate(400, 0.05))
+            set_rate(optimizer, 5e-4 * budget.rate(min(400, plan.codec_steps // 10), 0.05))
             self._draw_sound()
-            measures = graphed()
+            recent.add(graphed())
             if number % 50 == 49 and not self.arena.complete:
                 self.arena.poll(6)
             if number % plan.report == 0 or number == plan.codec_steps - 1:
-                mel, phoneme, right = measures.tolist()
+                mel, phoneme, right = recent.take()
                 curve.add(budget, mel=mel, phoneme=phoneme, phoneme_accuracy=right, hours=self.arena.hours)
             if number % 2000 == 1999:
                 save_training(path, parts, budget)
@@ -251,16 +252,16 @@ class VoiceBoxTraining:
             return torch.stack((mel.detach(), fool.detach(), feature.detach(), judge.detach()))
 
         graphed = GraphedStep(step, [decoder_optimizer, judge_optimizer], self.capture)
-        curve = Curve(self.work, "voicebox-gan")
+        curve, recent = Curve(self.work, "voicebox-gan"), RunningMean()
         for number in budget.run():
             alone = number < plan.judges_alone
             set_rate(decoder_optimizer, 1e-7 if alone else 3e-4 * budget.rate(200, 0.05))
             set_rate(judge_optimizer, 4e-4 * budget.rate(100, 0.1))
             fooling.fill_(0.0 if alone else 1.0)
             self._draw_codes()
-            measures = graphed()
+            recent.add(graphed())
             if number % plan.report == 0 or number == plan.gan_steps - 1:
-                mel, fool, feature, judge = measures.tolist()
+                mel, fool, feature, judge = recent.take()
                 curve.add(budget, mel=mel, fool=fool, feature=feature, judge=judge)
             if number % 1000 == 999:
                 save_training(path, parts, budget)
