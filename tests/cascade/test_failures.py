@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,12 +40,18 @@ def engine_core(cascade: Coordinator, stage: str) -> int:
     raise AssertionError(f"the {stage} stage has no engine core")
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "this does not come"
+        await asyncio.sleep(0.05)
+
+
 async def healed(cascade: Coordinator) -> None:
     """The pool is full again, the stage comes back by itself, and the next reply is right."""
     await at_rest(cascade)
-    async with asyncio.timeout(PATIENCE):
-        while not cascade.ready:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await until(lambda: cascade.ready)
     assert set(cascade.stage_states().values()) == {"up"}
     reply = await read(cascade.respond(request(QUESTION)))
     assert "Paris" in reply.text
@@ -77,6 +84,7 @@ async def read_until(response: object, kind: type) -> Reply:
 async def test_a_stage_killed_in_the_middle_of_a_reply(
     coordinator: Coordinator, stage: str, victim: Callable[[Coordinator, str], int], moment: type
 ) -> None:
+    await until(lambda: coordinator.ready)
     long = request(LONG, sampling=Sampling(temperature=0.0, seed=1, max_tokens=150))
     responses = [coordinator.respond(long) for _ in range(2)]
     for response in responses:
@@ -91,7 +99,7 @@ async def test_a_stage_killed_in_the_middle_of_a_reply(
         assert error.value.stage == stage
         assert stage in str(error.value)
         assert response._events.empty(), "one error, and nothing after it"
-    assert not coordinator.ready
+    await until(lambda: not coordinator.ready)
     with pytest.raises(NotReady, match=stage):
         await read(coordinator.respond(request(QUESTION)))
     assert not wait_until_gone(group, 10), "the whole stage is gone"
@@ -99,6 +107,7 @@ async def test_a_stage_killed_in_the_middle_of_a_reply(
 
 
 async def test_a_thinker_killed_while_it_listens(coordinator: Coordinator) -> None:
+    await until(lambda: coordinator.ready)
     sound = SPEAKERS["teacher"](QUESTION)
     response = coordinator.respond(request(*[sound] * 8))
     await asyncio.sleep(0.05)
@@ -113,9 +122,8 @@ async def test_a_thinker_killed_while_it_listens(coordinator: Coordinator) -> No
 
 async def test_an_engine_core_killed_while_nothing_runs(coordinator: Coordinator) -> None:
     """Nobody is inside to meet the fault: the stage notices by itself, before the next caller does."""
+    await until(lambda: coordinator.ready)
     await at_rest(coordinator)
     os.kill(engine_core(coordinator, "talker"), signal.SIGKILL)
-    async with asyncio.timeout(10):
-        while coordinator.ready:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await until(lambda: not coordinator.ready)
     await healed(coordinator)

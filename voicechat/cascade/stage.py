@@ -89,8 +89,9 @@ class Stage:
         process = self._process
         if process is None:
             return
-        self.send(Shutdown())
-        await self._joined(process, patience)
+        if self._ready is not None and self._ready.done():
+            self.send(Shutdown())
+            await self._joined(process, patience)
         self._kill_group(process)
         if self._task is not None:
             await self._task
@@ -114,9 +115,8 @@ class Stage:
         code = process.exitcode
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
         if not self._ready.done():
-            self._ready.set_exception(
-                RuntimeError(f"the {self.name} stage ended while starting ({how}); see its log above")
-            )
+            self._ready.set_exception(RuntimeError(f"the {self.name} stage ended while starting ({how}); see its log"))
+            return
         log.error("the %s stage (pid %s) ended: %s", self.name, process.pid, how)
         self._on_death(self, how)
 
@@ -127,7 +127,11 @@ class Stage:
 
     @staticmethod
     def _kill_group(process: BaseProcess) -> None:
-        """End what is left of the stage's process group: an engine core outlives a killed host otherwise."""
+        """End what is left of the stage's process group: an engine core outlives a killed host otherwise.
+
+        A process that still imports has no group of its own yet; it is ended by itself.
+        """
         if process.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
+        process.kill()

@@ -1,0 +1,83 @@
+"""A stage's process without a model: for tests of how stages are started, watched and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from voicechat.cascade.channel import Channel
+from voicechat.cascade.messages import Abort, Generate, Message, Piece, Released
+from voicechat.stages.host import Host, prepare_process, run_host
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(1000)"]
+
+
+class SmallStage(Host):
+    """Has a child as an engine has; answers ``Generate`` with its own process id and its child's."""
+
+    def __init__(self, channel: Channel, boot: float) -> None:
+        super().__init__(channel)
+        self._boot = boot
+        self._running: dict[int, asyncio.Task[None]] = {}
+
+    async def warm_up(self) -> dict[str, str | int | float]:
+        self._child = subprocess.Popen(SLEEPER)  # noqa: ASYNC220
+        await asyncio.sleep(self._boot)
+        return {"pid": os.getpid(), "child": self._child.pid, "group": os.getpgrp()}
+
+    def handle(self, message: Message) -> None:
+        match message:
+            case Generate():
+                self._running[message.id] = self.spawn(self._generate(message), "generate")
+            case Abort():
+                self.cancel(self._running[message.id])
+            case _:
+                raise TypeError("no")
+
+    async def _generate(self, message: Generate) -> None:
+        try:
+            if message.max_tokens == 0:
+                raise ZeroDivisionError("a fault in a task")
+            self.channel.send(Piece(message.id, (str(os.getpid()),), 0))
+            await asyncio.sleep(60)
+        finally:
+            self.channel.send(Released(message.id, 0))
+
+
+def run(sock: socket.socket, boot: float = 0.0) -> None:
+    """A stage that is well."""
+    prepare_process(1)
+    run_host(sock, lambda channel: SmallStage(channel, boot))
+
+
+def run_broken(sock: socket.socket) -> None:
+    """A stage whose model can't be loaded."""
+    prepare_process(1)
+
+    def fail(_: Channel) -> Host:
+        raise FileNotFoundError("no such model")
+
+    run_host(sock, fail)
+
+
+def run_slow_to_begin(sock: socket.socket) -> None:
+    """A process that is still importing: it has no group of its own yet."""
+    time.sleep(60)
+
+
+def supervise(pipe: Callable[[object], None]) -> None:
+    """A server that starts a stage, says its facts, and then waits to be killed."""
+    from voicechat.cascade.stage import Stage
+
+    async def body() -> None:
+        stage = Stage("small", run, (), on_message=print, on_death=print)
+        await stage.start()
+        pipe(stage.facts)
+        await asyncio.sleep(60)
+
+    asyncio.run(body())

@@ -1,0 +1,154 @@
+"""How a stage's process is started, watched and ended: real processes, without models."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from tests.cascade import small_stage
+from tests.real_server import wait_until_gone
+from voicechat.cascade.messages import Abort, Generate, Message, Piece, Released
+from voicechat.cascade.stage import Stage
+
+PATIENCE = 30.0
+
+
+class Watched:
+    """A stage and what it told."""
+
+    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
+        self.messages: list[Message] = []
+        self.deaths: list[str] = []
+        self.stage = Stage(
+            "small", target, arguments, on_message=self.messages.append, on_death=lambda _, how: self.deaths.append(how)
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, "this does not come"
+            await asyncio.sleep(0.01)
+
+    @property
+    def group(self) -> set[int]:
+        return {int(self.stage.facts["pid"]), int(self.stage.facts["child"])}
+
+
+@pytest.fixture
+async def watched() -> AsyncIterator[Watched]:
+    made = Watched(small_stage.run)
+    await asyncio.wait_for(made.stage.start(), PATIENCE)
+    yield made
+    await asyncio.wait_for(made.stage.stop(), PATIENCE)
+
+
+async def test_a_stage_that_is_well(watched: Watched) -> None:
+    stage = watched.stage
+    assert stage.up
+    assert stage.alive
+    assert stage.facts["pid"] == stage.pid
+    assert stage.facts["group"] == stage.pid, "a group of its own"
+    group = watched.group
+    stage.send(Generate(1, (), False))
+    await watched.until(lambda: bool(watched.messages))
+    assert watched.messages == [Piece(1, (str(stage.pid),), 0)]
+    await stage.stop()
+    assert not stage.up
+    assert not stage.alive
+    assert watched.deaths == [], "an end that was asked for is no death"
+    assert not wait_until_gone(group, 5)
+    stage.send(Generate(2, (), False))  # to nobody
+
+
+async def test_an_abort_in_one_write_with_its_request_is_answered(watched: Watched) -> None:
+    """The task is cancelled before its first step, and lets go all the same."""
+    for number in range(1, 20):
+        watched.stage.send(Generate(number, (), False))
+        watched.stage.send(Abort(number))
+    await watched.until(lambda: sum(isinstance(message, Released) for message in watched.messages) == 19)
+    assert watched.stage.up
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+async def test_a_killed_stage_is_reported_once(watched: Watched, sign: signal.Signals) -> None:
+    """And what it had started goes with it."""
+    group = watched.group
+    assert watched.stage.pid is not None
+    os.kill(watched.stage.pid, sign)
+    await watched.until(lambda: bool(watched.deaths))
+    assert watched.deaths == [f"signal {sign.name}"]
+    assert not watched.stage.up
+    assert not wait_until_gone(group, 5)
+    await watched.stage.start()
+    assert watched.stage.up
+    assert watched.stage.facts["pid"] == watched.stage.pid
+    assert not group & watched.group
+    await asyncio.sleep(0.1)
+    assert len(watched.deaths) == 1
+
+
+async def test_a_fault_in_a_task_ends_the_stage(watched: Watched) -> None:
+    """Nobody else would learn of it."""
+    watched.stage.send(Generate(1, (), False, max_tokens=0))
+    await watched.until(lambda: bool(watched.deaths))
+    assert not wait_until_gone(watched.group, 5)
+
+
+async def test_a_message_that_is_not_for_it_ends_the_stage(watched: Watched) -> None:
+    watched.stage.send(Released(1, 2))
+    await watched.until(lambda: bool(watched.deaths))
+    assert not wait_until_gone(watched.group, 5)
+
+
+async def test_ctrl_c_is_left_to_the_server(watched: Watched) -> None:
+    assert watched.stage.pid is not None
+    os.killpg(watched.stage.pid, signal.SIGINT)
+    watched.stage.send(Generate(1, (), False))
+    await watched.until(lambda: bool(watched.messages))
+    assert watched.deaths == []
+
+
+async def test_a_stage_that_cannot_start() -> None:
+    made = Watched(small_stage.run_broken)
+    with pytest.raises(RuntimeError, match="the small stage ended while starting"):
+        await asyncio.wait_for(made.stage.start(), PATIENCE)
+    assert not made.stage.up
+    await made.stage.stop()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.3, 1.5])
+@pytest.mark.parametrize("target", [small_stage.run, small_stage.run_slow_to_begin])
+async def test_a_start_may_be_given_up_at_any_moment(target: Callable[..., None], delay: float) -> None:
+    """Also while the process still imports and has no group of its own."""
+    made = Watched(target, *([30.0] if target is small_stage.run else []))
+    starting = asyncio.create_task(made.stage.start())
+    await asyncio.sleep(delay)
+    starting.cancel()
+    await asyncio.wait({starting})
+    pid = made.stage.pid
+    await asyncio.wait_for(made.stage.stop(patience=1.0), PATIENCE)
+    assert pid is None or not wait_until_gone({pid}, 5)
+    assert made.deaths == []
+
+
+def _supervise(pipe: Connection) -> None:
+    small_stage.supervise(pipe.send)
+
+
+async def test_a_stage_does_not_outlive_a_killed_server() -> None:
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=_supervise, args=(theirs,))
+    server.start()
+    assert ours.poll(PATIENCE)
+    pid = int(ours.recv()["pid"])
+    server.kill()
+    server.join()
+    assert not wait_until_gone({pid}, 5)
