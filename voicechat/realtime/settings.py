@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -118,10 +119,10 @@ class SessionConfig:
             fields.choice("type", ("realtime",))
         changes: dict[str, Any] = {}
         name = fields.string("model", 256)
-        if name is not None and name not in (self.model, model.name):
-            if self.model is not None:
-                raise ClientError("The model of a session can't be changed.", code="cannot_update_model",
-                                  param="session.model")  # fmt: skip
+        if name is not None and name != model.name:
+            if self.model is not None and _alias(name) != _alias(self.model):
+                message = "The model of a session can't be changed."
+                raise ClientError(message, code="cannot_update_model", param="session.model")
             changes["model"] = name
         if fields.has("instructions"):
             changes["instructions"] = fields.string("instructions", MAX_INSTRUCTIONS) or ""
@@ -275,6 +276,11 @@ def _format(fields: Fields) -> AudioFormat:
     if rate is not None and rate != expected:
         raise unsupported(form.path("rate"), f"{kind} has a rate of {expected} Hz.")
     return cast(AudioFormat, kind)
+
+
+def _alias(name: str) -> str:
+    """OpenAI's names of realtime models, which clients send by themselves, all mean the model that is served."""
+    return "gpt-realtime" if re.fullmatch(r"gpt-(realtime|4o(-mini)?-realtime)\b.*", name) else name
 
 
 def _detection(current: TurnDetection | None, fields: Fields | None) -> TurnDetection | None:
