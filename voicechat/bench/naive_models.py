@@ -4,7 +4,8 @@ Ears (if asked aloud), then the whole text by ``transformers.generate``, then al
 plain torch net with a KV cache, then the whole sound by the VoiceBox. No stage begins before the one before it has
 ended, and nothing is kept from one question to the next. Weights, prompt, sampling and bounds are the server's; the
 Thinker's and Talker's weights are the unquantised ones, because transformers and plain torch have no fast int8 for
-the CPU. Each net runs in whichever of float32 and bfloat16 this CPU runs it faster in; both are tried.
+the CPU. Whether Thinker and Talker run in float32 or bfloat16, and on how many threads, is tried out on loading; the
+fastest way is kept for each.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ STEPS_PER_SYMBOL = 8
 SPARE_STEPS = 50
 """Bound on a reply's length, as in the Talker's stage."""
 
+Way = tuple[torch.dtype, int]
+"""How a net is run: its type and the number of threads."""
+
+_TYPES = (torch.float32, torch.bfloat16)
 _TRIAL_TOKENS = 6
 _TRIAL_STEPS = 25
 _TRIALS = 2
@@ -65,7 +70,7 @@ class NaiveAnswer:
 
 
 class OneAfterAnother:
-    """All models in one process. Loading also chooses the types; ``facts`` says which, and what each trial took."""
+    """All models in one process. ``facts`` says which way was found fastest for each, and what each trial took."""
 
     def __init__(self, config: NaiveConfig) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -75,6 +80,7 @@ class OneAfterAnother:
         torch.set_num_threads(config.threads)
         self.config = config
         self.facts: dict[str, str | float] = {"threads": config.threads}
+        self._threads: dict[str, int] = {}
         self._ears: Ears | None = None
         if config.ears_dir is not None:
             self._ears = Ears(config.ears_dir, threads=config.threads, beam_size=config.ears_beam_size)
@@ -85,7 +91,7 @@ class OneAfterAnother:
         self._conditioner = talker.Conditioner.from_weights(config.weights_dir, config.thinker)
         self._voicebox = voicebox.load_voicebox(config.weights_dir)
         frontend.load_g2p()
-        self._choose_types()
+        self._choose_ways()
 
     def answer(self, text: str | None, sound: npt.NDArray[np.float32] | None, max_tokens: int | None) -> NaiveAnswer:
         """Answer a typed question, or a spoken one (float32 mono ``[n]`` at 16 kHz)."""
@@ -96,11 +102,14 @@ class OneAfterAnother:
             text = answer.heard = self._ears.transcribe(sound)
             answer.times["ears"] = time.perf_counter() - begun
         with torch.inference_mode():
+            torch.set_num_threads(self._threads["thinker"])
             ids, hidden = self._think(text or "", max_tokens or self.config.max_tokens)
             answer.times["thinker"] = time.perf_counter() - begun
             pieces = self._pieces(ids)
+            torch.set_num_threads(self._threads["talker"])
             codes = self._talk(pieces, hidden)
             answer.times["talker"] = time.perf_counter() - begun
+            torch.set_num_threads(self.config.threads)
             pcm = self._voicebox.decode(torch.tensor([codes])) if codes else torch.zeros(1, 0)
             answer.times["voicebox"] = time.perf_counter() - begun
         answer.total_s = answer.times["voicebox"]
@@ -187,30 +196,31 @@ class OneAfterAnother:
         return int(ids[torch.multinomial(chances, 1)])
 
     @torch.inference_mode()
-    def _choose_types(self) -> None:
-        """Run each net in both types for a moment, in turn, and keep the faster."""
-        types = (torch.float32, torch.bfloat16)
-        best: dict[tuple[str, torch.dtype], float] = {}
+    def _choose_ways(self) -> None:
+        """Run each net in every way for a moment, in turn, and keep the fastest."""
+        ways = [(dtype, threads) for dtype in _TYPES for threads in range(1, self.config.threads + 1)]
+        best: dict[tuple[str, Way], float] = {}
         hidden = torch.zeros(1, self._thinker.config.hidden_size)
         for trial in range(_TRIALS + 1):  # the first is to warm up
-            for dtype in types:
-                self._thinker.to(dtype)
-                self._talker.to(dtype)
+            for way in ways:
+                self._thinker.to(way[0])
+                self._talker.to(way[0])
+                torch.set_num_threads(way[1])
                 begun = time.perf_counter()
                 self._think("Why is the sky blue?", _TRIAL_TOKENS, least=_TRIAL_TOKENS)
                 middle = time.perf_counter()
                 self._talk(["Hello there, this is how I speak."], hidden, most=_TRIAL_STEPS)
                 ended = time.perf_counter()
                 for name, seconds in (("thinker", middle - begun), ("talker", ended - middle)):
-                    best[name, dtype] = min(seconds, best.get((name, dtype), seconds)) if trial else float("inf")
+                    best[name, way] = min(seconds, best.get((name, way), seconds)) if trial else float("inf")
         for name, net in (("thinker", self._thinker), ("talker", self._talker)):
-            seconds_of = {dtype: best[name, dtype] for dtype in types}
-            chosen = min(types, key=seconds_of.__getitem__)
-            net.to(chosen)
-            self.facts[f"{name}_dtype"] = _name(chosen)
-            self.facts |= {f"{name}_trial_{_name(dtype)}_s": round(taken, 3) for dtype, taken in seconds_of.items()}
-        self.facts["voicebox_dtype"] = "float32"
+            seconds_of = {way: best[name, way] for way in ways}
+            dtype, self._threads[name] = chosen = min(ways, key=seconds_of.__getitem__)
+            net.to(dtype)
+            self.facts[name] = _name(chosen)
+            self.facts |= {f"{name}_trial_{_name(way)}_s": round(taken, 3) for way, taken in seconds_of.items()}
+        self.facts["voicebox"] = _name((torch.float32, self.config.threads))
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def _name(way: Way) -> str:
+    return f"{str(way[0]).removeprefix('torch.')} x{way[1]}"
