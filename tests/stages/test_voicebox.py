@@ -1,0 +1,203 @@
+"""The VoiceBox: streamed as the chunk buffer cuts it equals whole, in the net and through its process and the ring."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import pytest_asyncio
+import torch
+
+from tests.stages.hosts import StageHost
+from voicechat.assemble import AssembledPaths
+from voicechat.cascade.chunks import Chunk, ChunkBuffer, ChunkPolicy
+from voicechat.cascade.launch import chunk_policy, voicebox_config
+from voicechat.cascade.messages import Decode, Sound
+from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.config import Settings
+from voicechat.models.embedded.voicebox import (
+    CODES,
+    RIGHT_CONTEXT,
+    TOKEN_SAMPLES,
+    VoiceBoxNet,
+    left_context,
+    load_voicebox,
+)
+from voicechat.stages.voicebox import run
+
+STEPS = 140
+EDGE_SNR = {"latency_first": 15.0, "quality_first": 20.0}
+"""dB by which the sound is above what streaming changes in it, at the least, with the contexts of the settings."""
+
+
+@pytest.fixture(scope="module")
+def net(models: AssembledPaths) -> VoiceBoxNet:
+    return load_voicebox(models.weights)
+
+
+@pytest.fixture(scope="module")
+def policies() -> dict[str, ChunkPolicy]:
+    settings = Settings().voicebox
+    return {
+        "latency_first": chunk_policy(settings.latency_first),
+        "quality_first": chunk_policy(settings.quality_first),
+    }
+
+
+def codes_of(seed: int, steps: int = STEPS) -> list[int]:
+    """Codes of no language: each held for some steps, as those of speech are alike for a while."""
+    rng = np.random.default_rng(seed)
+    codes: list[int] = []
+    while len(codes) < steps:
+        codes += [int(rng.integers(CODES))] * int(rng.integers(1, 4))
+    return codes[:steps]
+
+
+def whole(net: VoiceBoxNet, codes: list[int]) -> npt.NDArray[np.float32]:
+    sound: npt.NDArray[np.float32] = net.decode(torch.tensor([codes]))[0].numpy()
+    return sound
+
+
+def chunks_of(policy: ChunkPolicy, codes: list[int], at_once: int = 3) -> list[Chunk]:
+    """Chunks of a reply whose codes come a few at a time."""
+    buffer, chunks = ChunkBuffer(policy), []
+    for start in range(0, len(codes), at_once):
+        buffer.push(tuple(codes[start : start + at_once]))
+        while (chunk := buffer.pop()) is not None:
+            chunks.append(chunk)
+    buffer.close()
+    while (chunk := buffer.pop()) is not None:
+        chunks.append(chunk)
+    return chunks
+
+
+def streamed(net: VoiceBoxNet, chunks: list[Chunk]) -> npt.NDArray[np.float32]:
+    parts = []
+    for chunk in chunks:
+        sound = net.decode(torch.tensor([chunk.codes]))[0].numpy()
+        parts.append(sound[chunk.left * TOKEN_SAMPLES : (chunk.left + chunk.emit) * TOKEN_SAMPLES])
+    return np.concatenate(parts)
+
+
+def snr(reference: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> float:
+    """Signal to difference, dB."""
+    noise = float(np.mean((reference - other) ** 2))
+    return math.inf if noise == 0 else 10 * math.log10(float(np.mean(reference**2)) / noise)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("mode", ["latency_first", "quality_first"])
+def test_full_context_is_exact(net: VoiceBoxNet, policies: dict[str, ChunkPolicy], mode: str, seed: int) -> None:
+    """With all of the past that the net can see, streaming changes nothing but the last bits."""
+    policy = policies[mode]
+    full = ChunkPolicy(policy.first, policy.growth, policy.largest, left_context(net.config), RIGHT_CONTEXT)
+    codes = codes_of(seed)
+    expected = whole(net, codes)
+    np.testing.assert_allclose(streamed(net, chunks_of(full, codes)), expected, atol=2e-4)
+
+
+def test_the_look_ahead_is_no_smaller_than_it_must_be(net: VoiceBoxNet) -> None:
+    """One step of the future less is heard."""
+    codes = codes_of(3)
+    short = ChunkPolicy(8, 1, 8, left_context(net.config), RIGHT_CONTEXT - 1)
+    assert snr(whole(net, codes), streamed(net, chunks_of(short, codes))) < 60
+
+
+@pytest.mark.parametrize("mode", ["latency_first", "quality_first"])
+def test_the_context_of_the_settings_is_enough(net: VoiceBoxNet, policies: dict[str, ChunkPolicy], mode: str) -> None:
+    """The short context that speed allows: what it changes lies far below the sound, and not at the joins alone."""
+    values = []
+    for seed in range(3):
+        codes = codes_of(seed)
+        values.append(snr(whole(net, codes), streamed(net, chunks_of(policies[mode], codes))))
+    assert min(values) > EDGE_SNR[mode], values
+
+
+@pytest.mark.parametrize("mode", ["latency_first", "quality_first"])
+def test_no_clicks_at_the_joins(net: VoiceBoxNet, policies: dict[str, ChunkPolicy], mode: str) -> None:
+    """The step from one chunk's last sample to the next one's first is no larger than steps elsewhere."""
+    codes = codes_of(5)
+    chunks = chunks_of(policies[mode], codes)
+    steps = np.abs(np.diff(streamed(net, chunks)))
+    joins = [chunk.first_step * TOKEN_SAMPLES - 1 for chunk in chunks[1:]]
+    reference = np.abs(np.diff(whole(net, codes)))
+    for join in joins:
+        near = reference[max(0, join - 480) : join + 480]
+        assert steps[join] <= 1.5 * near.max() + 0.01
+
+
+def test_a_batch_is_as_good_as_one(net: VoiceBoxNet) -> None:
+    codes = [codes_of(seed, 20) for seed in range(4)]
+    together = net.decode(torch.tensor(codes)).numpy()
+    for index, one in enumerate(codes):
+        np.testing.assert_allclose(together[index], whole(net, one), atol=1e-4)
+
+
+# ---- the process
+
+
+@dataclass
+class Running:
+    host: StageHost
+    pool: Pool
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(models: AssembledPaths, policies: dict[str, ChunkPolicy]) -> AsyncIterator[Running]:
+    spec = PoolSpec(
+        name=PoolSpec.new_name(),
+        slots=3,
+        hidden_size=4,
+        max_rows=4,
+        max_symbols=4,
+        pcm_samples=80 * TOKEN_SAMPLES + 7,  # a ring that chunks do not fit evenly
+        bays=1,
+        bay_samples=4,
+    )
+    config = voicebox_config(Settings(), models, spec, {True: policies["latency_first"]}, 30)
+    pool = Pool(spec, create=True)
+    host = StageHost("voicebox", run, config)
+    try:
+        await host.stage.start()
+        yield Running(host, pool)
+    finally:
+        await host.stage.stop()
+        pool.close()
+
+
+async def stream(running: Running, number: int, slot: int, chunks: list[Chunk]) -> npt.NDArray[np.int16]:
+    """A reply's sound, chunk by chunk through the ring, as the coordinator takes it."""
+    parts = []
+    for count, chunk in enumerate(chunks, 1):
+        start = chunk.first_step * TOKEN_SAMPLES
+        running.host.send(Decode(number, slot, chunk.codes, chunk.left, chunk.emit, start))
+        await running.host.until(lambda count=count: len(running.host.of(number, Sound)) == count)  # type: ignore[misc]
+        sound = running.host.of(number, Sound)[-1]
+        assert sound == Sound(number, start, chunk.emit * TOKEN_SAMPLES)
+        parts.append(running.pool.read_pcm(slot, sound.start, sound.count))
+    return np.concatenate(parts)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("mode", ["latency_first", "quality_first"])
+async def test_the_process_streams_what_the_net_makes(
+    running: Running, net: VoiceBoxNet, policies: dict[str, ChunkPolicy], mode: str
+) -> None:
+    codes = codes_of(8, 230)  # round the ring more than once
+    chunks = chunks_of(policies[mode], codes)
+    got = await stream(running, 10 + len(chunks), 0, chunks)
+    np.testing.assert_allclose(got / 32767, streamed(net, chunks), atol=1e-3)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_replies_at_once_keep_apart(running: Running, net: VoiceBoxNet, policies: dict[str, ChunkPolicy]) -> None:
+    """Chunks of one length are decoded together; each goes to its own slot."""
+    chunks = [chunks_of(policies["latency_first"], codes_of(20 + slot, 60)) for slot in range(3)]
+    sounds = await asyncio.gather(*(stream(running, 50 + slot, slot, chunks[slot]) for slot in range(3)))
+    for slot in range(3):
+        np.testing.assert_allclose(sounds[slot] / 32767, streamed(net, chunks[slot]), atol=1e-3)
