@@ -51,6 +51,10 @@ _FRAMES_AT_ONCE = 50
 class Transport(Protocol):
     """What a session needs of its connection. Nothing of it waits, but :meth:`room`."""
 
+    @property
+    def carries_audio(self) -> bool:
+        """True if events may carry sound as base64."""
+
     def send(self, event: Event) -> None:
         """Send a server event."""
 
@@ -203,7 +207,7 @@ class Shell:
                     if (task := self._jobs.pop(job, None)) is not None:
                         task.cancel()
                 case SendWithAudio(event, sounds):
-                    transport.send(_with_audio(event, sounds))
+                    transport.send(_with_audio(event, sounds) if transport.carries_audio else event)
                 case Close(code, reason):
                     transport.close(code, reason)
 

@@ -62,6 +62,8 @@ class WsSettings:
 class WsTransport:
     """One connection: events out in order through one writer, so that nothing that sends has to wait."""
 
+    carries_audio = True
+
     def __init__(self, ws: web.WebSocketResponse, request: web.Request, write_timeout: float) -> None:
         self._ws = ws
         self._request = request

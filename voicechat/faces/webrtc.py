@@ -7,6 +7,7 @@ answers 201 with the SDP answer and the call's ``Location``; ``POST /v1/realtime
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -15,13 +16,17 @@ from dataclasses import dataclass, field
 from aiohttp import BodyPartReader, web
 
 from voicechat.cascade.api import Cascade
+from voicechat.faces.auth import credential
+from voicechat.faces.client_secrets import SECRETS
 from voicechat.faces.errors import SERVER, ApiError
-from voicechat.faces.webrtc_config import RequestError, SessionConfig
-from voicechat.faces.webrtc_events import new_id
-from voicechat.faces.webrtc_session import SessionSettings, VoiceSession
+from voicechat.faces.realtime_shell import new_id
+from voicechat.faces.webrtc_session import VoiceSession
 from voicechat.media import ice
 from voicechat.media.playout import Playout
 from voicechat.media.rtc import MAX_OFFER_BYTES, BadOffer, Peer, PeerSettings
+from voicechat.realtime.errors import ClientError
+from voicechat.realtime.session import SessionLimits
+from voicechat.realtime.settings import SessionConfig
 
 MAX_SESSION_BYTES = 64 * 1024
 """Longest ``session`` part."""
@@ -29,10 +34,11 @@ MAX_SESSION_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RtcSettings:
-    """Settings of this face. A session lives at most ``max_seconds``, and is warned ``warn_seconds`` before."""
+    """Settings of this face. A session lives at most ``max_seconds``, and is warned ``warn_seconds`` before; these
+    stand in for those of ``limits``."""
 
     peer: PeerSettings = field(default_factory=PeerSettings)
-    session: SessionSettings = field(default_factory=SessionSettings)
+    limits: SessionLimits = field(default_factory=SessionLimits)
     max_sessions: int = 8
     max_seconds: float = 3600.0
     warn_seconds: float = 60.0
@@ -45,7 +51,6 @@ class Call:
 
     peer: Peer
     session: VoiceSession
-    timers: list[asyncio.TimerHandle]
 
 
 class CallTable:
@@ -65,29 +70,42 @@ class CallTable:
         """True if no further call is admitted now."""
         return len(self._calls) >= self._settings.max_sessions
 
-    async def open(self, offer: str, session: object) -> tuple[str, str]:
-        """Begin a call: its identifier and the SDP answer. Raises :class:`BadOffer` and :class:`RequestError`."""
-        settings, model = self._settings, self._cascade.model
-        config = SessionConfig(instructions=settings.instructions, voice=model.default_voice)
-        if session is not None:
-            config = config.updated(session, model)
+    def config(self, session: object, base: SessionConfig | None = None) -> SessionConfig:
+        """The settings of a new call: ``base``, if there is one, with a client's ``session``. Raises
+        :class:`ClientError`."""
+        model = self._cascade.model
+        config = base or SessionConfig(self._settings.instructions, model.default_voice)
+        return config if session is None else config.updated(session, model, fixed_speed=True)
+
+    async def open(self, offer: str, config: SessionConfig) -> tuple[str, str]:
+        """Begin a call: its identifier and the SDP answer. Raises :class:`BadOffer`."""
+        settings = self._settings
         call_id = new_id("rtc")
         playout = Playout()
 
         def send(text: str) -> None:
             call.peer.send(text)
 
+        def end(reason: str) -> None:
+            call.peer.end(reason)
+
         voice_session = VoiceSession(
             call_id.replace("rtc_", "sess_"),
             self._cascade,
-            config,
-            settings.session,
+            dataclasses.replace(config, speed=1.0),
+            dataclasses.replace(
+                settings.limits,
+                server_plays=True,
+                max_seconds=settings.max_seconds,
+                warn_seconds=settings.warn_seconds,
+            ),
             playout,
             send,
+            end,
             expires_at=int(time.time() + settings.max_seconds),
         )
         handler = _Handler(voice_session, lambda: self._forget(call_id))
-        call = Call(Peer(handler, playout, settings.peer), voice_session, [])
+        call = Call(Peer(handler, playout, settings.peer), voice_session)
         self._calls[call_id] = call
         answer = None
         try:
@@ -95,11 +113,6 @@ class CallTable:
         finally:
             if answer is None:  # refused, failed, or the caller went away
                 call.peer.end("it was never answered")
-        loop = asyncio.get_running_loop()
-        if call_id in self._calls:
-            warn_after = max(0.0, settings.max_seconds - settings.warn_seconds)
-            call.timers.append(loop.call_later(warn_after, self._warn, call))
-            call.timers.append(loop.call_later(settings.max_seconds, call.peer.end, "the session has expired"))
         return call_id, answer
 
     def hang_up(self, call_id: str) -> bool:
@@ -117,18 +130,10 @@ class CallTable:
         while self._ending:
             await asyncio.wait(self._ending)
 
-    def _warn(self, call: Call) -> None:
-        seconds = int(self._settings.warn_seconds)
-        call.session.emit_error(
-            f"the session will expire in {seconds} seconds", kind="invalid_request_error", code="session_expired"
-        )
-
     def _forget(self, call_id: str) -> None:
         call = self._calls.pop(call_id, None)
         if call is None:
             return
-        for timer in call.timers:
-            timer.cancel()
         task = asyncio.get_running_loop().create_task(self._finish(call))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -179,12 +184,14 @@ def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> Call
                 code="overloaded",
                 headers={"Retry-After": "10"},
             )
+        secret = app[SECRETS].find(credential(request)) if SECRETS in app else None
         try:
-            call_id, answer = await table.open(offer, session)
+            config = table.config(session, None if secret is None else secret.config)
+            call_id, answer = await table.open(offer, config)
         except BadOffer as error:
             raise ApiError(400, str(error), code="invalid_offer", param="sdp") from None
-        except RequestError as error:
-            raise ApiError(400, str(error), code=error.code, param=error.param) from None
+        except ClientError as error:
+            raise ApiError(400, error.message, code=error.code, param=error.param) from None
         location = {"Location": f"/v1/realtime/calls/{call_id}"}
         return web.Response(status=201, text=answer, content_type="application/sdp", headers=location)
 

@@ -125,7 +125,7 @@ class Session:
     def on_played(self, played: int, *, started: bool = False, drained: bool = False) -> list[Output]:
         """A frame has left the server's playout clock: ``played`` samples of the current sound in all."""
         if not self._closed:
-            reply = self.replies.live
+            reply = self.replies.current
             if started and reply is not None:
                 reply.times.first_sound = self.out.now
             if self.playback.on_played(played, started=started, drained=drained):
