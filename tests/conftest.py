@@ -15,7 +15,7 @@ from voicechat.assemble import AssembledPaths, assemble
 from voicechat.config import Settings, load_settings
 
 TINY = "embedded-tiny"
-_ORDER = ("stage_host", "embedded_server", "tiny_server", "coordinator")
+_ORDER = ("servers", "stage_host", "embedded_server", "tiny_server", "last_tiny_server", "coordinator")
 """Fixtures that start engines, in the order in which tests that use them run."""
 
 
@@ -62,6 +62,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 def tiny_server(servers: Servers) -> RealServer:
     """A running server of ``embedded-tiny``."""
     return servers.get(TINY)
+
+
+@pytest.fixture
+def last_tiny_server(tiny_server: RealServer) -> RealServer:
+    """The same server, for a test that ends it: runs after all others that use it."""
+    return tiny_server
 
 
 @pytest.fixture

@@ -152,6 +152,10 @@ class Servers:
         """What the running server has printed; empty if there is none."""
         return self._server.text() if self._server is not None else ""
 
+    def forget(self) -> None:
+        """The running server was ended by a test."""
+        self._server = None
+
     def stop(self) -> None:
         """Stop the running server, if there is one; see :meth:`RealServer.stop`."""
         server, self._server = self._server, None
