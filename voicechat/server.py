@@ -45,7 +45,12 @@ async def _serve(settings: Settings) -> int:
         return 1
     started = time.monotonic()
     log.info("warming %s up; this takes a while", settings.model.name)
-    coordinator = build(settings, assemble(settings))
+    try:
+        coordinator = build(settings, assemble(settings))
+    except OSError as error:
+        log.error("%s", error.strerror or error)
+        sock.close()
+        return 1
     lag = LoopLag()
     runner = web.AppRunner(make_app(coordinator, settings, lag), access_log=None, shutdown_timeout=5.0)
     await runner.setup()

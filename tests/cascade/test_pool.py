@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -208,3 +209,12 @@ def test_two_pools_never_share_a_name() -> None:
             Pool(spec, create=True)
         finally:
             first.close()
+
+
+def test_a_machine_with_too_little_shared_memory() -> None:
+    """A clear error at once instead of a killed process later, and nothing stays behind."""
+    room = os.statvfs("/dev/shm")
+    spec = make_spec(bay_samples=room.f_blocks * room.f_frsize // 4 + 1)
+    with pytest.raises(OSError, match=r"shared memory is too small for a pool of \d+ MiB"):
+        Pool(spec, create=True)
+    assert not (Path("/dev/shm") / spec.name).exists()

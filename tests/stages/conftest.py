@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
+import torch
 
 from tests.real_server import Servers
 from voicechat.assemble import AssembledPaths, assemble
@@ -18,6 +19,15 @@ from voicechat.config import load_settings
 def plain_models() -> AssembledPaths:
     """Folders of ``embedded-tiny`` with its Thinker as it is, not quantised."""
     return assemble(load_settings("embedded-tiny", overrides=["model.thinker.quantization=none"]))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """References are computed in one thread: more of them only get in each other's way beside an engine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class Running:
     tokenizer: Any
     prompt: ChatPrompt
     generation: int = 0
+    references: dict[str, tuple[list[int], torch.Tensor]] = field(default_factory=dict)
 
     def begin(self, slot: int) -> int:
         self.generation += 1
@@ -94,6 +95,12 @@ async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterat
 
 def reference(running: Running, question: str) -> tuple[list[int], torch.Tensor]:
     """Greedy tokens of a reply, and the last hidden state at the position that predicts each: ``[tokens, HIDDEN]``."""
+    if question not in running.references:
+        running.references[question] = compute(running, question)
+    return running.references[question]
+
+
+def compute(running: Running, question: str) -> tuple[list[int], torch.Tensor]:
     ids = running.prompt.ids([Turn("user", question)])
     with torch.inference_mode():
         whole = running.reference.generate(

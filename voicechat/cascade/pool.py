@@ -15,6 +15,7 @@ reader waits for, is the barrier.
 
 from __future__ import annotations
 
+import os
 import secrets
 from multiprocessing import shared_memory
 
@@ -78,6 +79,8 @@ class Pool:
             size += -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // _ALIGN) * _ALIGN
         self._memory = shared_memory.SharedMemory(name=spec.name, create=create, size=size if create else 0)
         self._owner = create
+        if create:
+            self._allocate(size)
         views = {
             name: np.ndarray(shape, dtype, buffer=self._memory.buf, offset=offset)
             for (name, dtype, shape), offset in zip(fields, offsets, strict=True)
@@ -94,9 +97,15 @@ class Pool:
         self.pcm: npt.NDArray[np.int16] = views["pcm"]
         self.bays: npt.NDArray[np.float32] = views["bays"]
         self.size = size
-        if create:
-            # Touch every page now: a full /dev/shm must fail at start, not in the middle of a reply.
-            np.ndarray((size,), np.uint8, buffer=self._memory.buf)[::_ALIGN] = 0
+
+    def _allocate(self, size: int) -> None:
+        """Take every page now: a /dev/shm that is too small must fail at start, not kill the server in a reply."""
+        try:
+            os.posix_fallocate(getattr(self._memory, "_fd"), 0, size)  # noqa: B009 - private, but of all versions
+        except OSError as error:
+            self.close()
+            text = f"shared memory is too small for a pool of {-(-size >> 20)} MiB: {error.strerror}"
+            raise OSError(error.errno, text) from None
 
     def begin(self, slot: int, generation: int) -> None:
         """Make a free slot ready for its next lease. Only the lease holder's side calls this."""
