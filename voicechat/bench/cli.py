@@ -129,7 +129,7 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     machine = machine_facts()
     if machine["load_before"] > _BUSY * machine["cores"]:
-        _say(f"this machine is busy (load {machine['load_before']}): trust ratios, not times")
+        _say(f"this machine is busy (load {machine['load_before']}): its own figures will be better than these")
     settings = _settings(options)
     asked, voice = _questions(options)
     connector = aiohttp.TCPConnector(limit=0)

@@ -11,6 +11,7 @@ fastest way is kept for each.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,7 +110,7 @@ class OneAfterAnother:
             torch.set_num_threads(self._threads["talker"])
             codes = self._talk(pieces, hidden)
             answer.times["talker"] = time.perf_counter() - begun
-            torch.set_num_threads(self.config.threads)
+            torch.set_num_threads(self._threads["voicebox"])
             pcm = self._voicebox.decode(torch.tensor([codes])) if codes else torch.zeros(1, 0)
             answer.times["voicebox"] = time.perf_counter() - begun
         answer.total_s = answer.times["voicebox"]
@@ -198,28 +199,39 @@ class OneAfterAnother:
     @torch.inference_mode()
     def _choose_ways(self) -> None:
         """Run each net in every way for a moment, in turn, and keep the fastest."""
-        ways = [(dtype, threads) for dtype in _TYPES for threads in range(1, self.config.threads + 1)]
-        best: dict[tuple[str, Way], float] = {}
         hidden = torch.zeros(1, self._thinker.config.hidden_size)
-        for trial in range(_TRIALS + 1):  # the first is to warm up
-            for way in ways:
-                self._thinker.to(way[0])
-                self._talker.to(way[0])
-                torch.set_num_threads(way[1])
-                begun = time.perf_counter()
-                self._think("Why is the sky blue?", _TRIAL_TOKENS, least=_TRIAL_TOKENS)
-                middle = time.perf_counter()
-                self._talk(["Hello there, this is how I speak."], hidden, most=_TRIAL_STEPS)
-                ended = time.perf_counter()
-                for name, seconds in (("thinker", middle - begun), ("talker", ended - middle)):
-                    best[name, way] = min(seconds, best.get((name, way), seconds)) if trial else float("inf")
-        for name, net in (("thinker", self._thinker), ("talker", self._talker)):
-            seconds_of = {way: best[name, way] for way in ways}
-            dtype, self._threads[name] = chosen = min(ways, key=seconds_of.__getitem__)
+        nets: dict[str, tuple[Any, tuple[torch.dtype, ...], Callable[[], object]]] = {
+            "thinker": (
+                self._thinker,
+                _TYPES,
+                lambda: self._think("Why is the sky blue?", _TRIAL_TOKENS, least=_TRIAL_TOKENS),
+            ),
+            "talker": (
+                self._talker,
+                _TYPES,
+                lambda: self._talk(["Hello there, this is how I speak."], hidden, most=_TRIAL_STEPS),
+            ),
+            "voicebox": (
+                self._voicebox,
+                (torch.float32,),
+                lambda: self._voicebox.decode(torch.zeros(1, _TRIAL_STEPS, dtype=torch.long)),
+            ),
+        }
+        for name, (net, types, work) in nets.items():
+            ways = [(dtype, threads) for dtype in types for threads in range(1, self.config.threads + 1)]
+            best: dict[Way, float] = dict.fromkeys(ways, float("inf"))
+            for trial in range(_TRIALS + 1):
+                for way in ways:
+                    net.to(way[0])
+                    torch.set_num_threads(way[1])
+                    begun = time.perf_counter()
+                    work()
+                    if trial:  # the first is to warm up
+                        best[way] = min(best[way], time.perf_counter() - begun)
+            dtype, self._threads[name] = chosen = min(ways, key=best.__getitem__)
             net.to(dtype)
             self.facts[name] = _name(chosen)
-            self.facts |= {f"{name}_trial_{_name(way)}_s": round(taken, 3) for way, taken in seconds_of.items()}
-        self.facts["voicebox"] = _name((torch.float32, self.config.threads))
+            self.facts |= {f"{name}_trial_{_name(way)}_s": round(taken, 3) for way, taken in best.items()}
 
 
 def _name(way: Way) -> str:
