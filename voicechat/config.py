@@ -139,7 +139,7 @@ class ChunkSettings(_Section):
     growth: float = Field(default=2.0, ge=1, description="each chunk is this many times the one before")
     max_chunk: int = Field(default=16, ge=1)
     left_context: int = Field(
-        default=8, ge=0, description="tokens before the chunk that are decoded again for its start"
+        default=12, ge=0, description="tokens before the chunk that are decoded again for its start"
     )
 
     @model_validator(mode="after")
