@@ -71,6 +71,9 @@ class Bench:
         self.played = self.pushed = 0
         self.ended = self.playing = self.sounding = False
         self.closed: Close | None = None
+        self.heard: dict[str, int] = {}
+        self.current = ""
+        self.truncating = False
         self.take(self.session.open())
 
     def take(self, outputs: Iterable[Output]) -> None:
@@ -81,6 +84,8 @@ class Bench:
                 case Send(event) | SendWithAudio(event, _):
                     SERVER_EVENT.validate_python(json.loads(json.dumps(event)))
                     self.events.append(event)
+                    if event["type"] == "conversation.item.truncated" and not self.truncating:
+                        assert event["audio_end_ms"] * 24 <= self.heard.get(event["item_id"], 0), "was never heard"
                 case StartResponse(generation, _):
                     self.running[generation] = output
                     self.started.append(output)
@@ -91,7 +96,8 @@ class Bench:
                     self.jobs[job] = output
                 case CancelTranscribe(job):
                     self.jobs.pop(job, None)
-                case BeginAudio():
+                case BeginAudio(place):
+                    self.current = place.item_id
                     self.played = self.pushed = 0
                     self.playing, self.ended, self.sounding = True, False, False
                 case PlayAudio(_, pcm):
@@ -107,7 +113,9 @@ class Bench:
     # -- what a test does ---------------------------------------------------------------------------------------------
 
     def tell(self, kind: str, **fields: Any) -> None:
+        self.truncating = kind == "conversation.item.truncate"
         self.raw(json.dumps({"type": kind, "event_id": "mine", **fields}))
+        self.truncating = False
 
     def raw(self, text: str) -> None:
         self.take(self.session.on_event(parse_event(text)))
@@ -161,6 +169,7 @@ class Bench:
             started = not self.sounding and self.pushed > 0
             self.sounding |= started
             self.played = min(self.pushed, self.played + PCM_RATE // 50)
+            self.heard[self.current] = self.played
             drained = self.ended and self.played == self.pushed
             self.playing = not drained
             self.take(self.session.on_played(self.played, started=started, drained=drained))
@@ -204,6 +213,8 @@ class Bench:
                 finished.add(event["response"]["id"])
             elif event["type"].startswith("response."):
                 assert event["response_id"] in open_responses, event
+        if self.session.limits.server_plays:
+            assert self.playing == self.session.playback.busy, "what plays is what the session believes to play"
         self._check_parts()
         self._check_items()
 

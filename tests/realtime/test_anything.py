@@ -92,18 +92,36 @@ class Anything(RuleBasedStateMachine):
         item = {"type": "message", "role": "user", "content": [part]}
         self.bench.tell("conversation.item.create", item=item, previous_item_id=previous)
 
+    def create_item_of(self, text: str) -> None:
+        content = [{"type": "input_text", "text": text}]
+        self.bench.tell("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+
     @rule(data=st.data(), kind=st.sampled_from(["delete", "retrieve"]))
     def touch_item(self, data: st.DataObject, kind: str) -> None:
         self.bench.tell(f"conversation.item.{kind}", item_id=data.draw(st.sampled_from(self.items())))
 
-    @rule(data=st.data(), end=st.integers(-1, 3000), index=st.integers(0, 1))
+    @rule(words=st.integers(1, 6), heard=st.sampled_from([0.1, 0.7]), finish=st.booleans())
+    def converse(self, words: int, heard: float, finish: bool) -> None:
+        """A typed question and (some of) its answer, so that there is sound to be cut off."""
+        self.create_item_of("typed")
+        self.bench.tell("response.create")
+        self.bench.understand("spoken")
+        if self.bench.running:
+            self.bench.say(*["word "] * words)
+            self.play(heard)
+            if finish and self.bench.running:
+                self.bench.finish()
+
+    @rule(data=st.data(), end=st.integers(-1, 3000), index=st.sampled_from([0, 0, 0, 1]))
     def truncate(self, data: st.DataObject, end: int, index: int) -> None:
-        item_id = data.draw(st.sampled_from(self.items()))
+        spoken = [item.id for item in self.bench.session.conversation.items if item.role == "assistant"]
+        item_id = data.draw(st.sampled_from(spoken or self.items()))
         item = self.bench.session.conversation.get(item_id)
         made = item.parts[0].samples // 24 if item is not None and item.parts else 0
         before = len(self.bench.all("conversation.item.truncated"))
         self.bench.tell("conversation.item.truncate", item_id=item_id, content_index=index, audio_end_ms=end)
-        if len(self.bench.all("conversation.item.truncated")) > before:
+        truncated = self.bench.all("conversation.item.truncated")[before:]
+        if truncated and truncated[-1]["audio_end_ms"] == end:
             assert 0 < end <= made
 
     @rule(
