@@ -9,13 +9,15 @@ import aiohttp
 import numpy as np
 import pytest
 from aiohttp import web
+from aiortc import RTCSessionDescription
+from openai import AsyncOpenAI
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
 from tests.cascade_double import TONE_HZ, TONE_LEVEL, DoubleCascade
 from tests.rtc_client import Client
 from tests.speech import rms, silence, voice
-from voicechat.faces import webrtc
+from voicechat.faces import client_secrets, webrtc
 from voicechat.faces.errors import error_middleware
 from voicechat.media.ice import IceSettings
 from voicechat.media.rtc import PeerSettings
@@ -34,6 +36,7 @@ class Server:
 
     async def __aenter__(self) -> "Server":
         app = web.Application(middlewares=[error_middleware])
+        client_secrets.setup(app, self.cascade)
         self.table = webrtc.setup(app, self.cascade, self.settings)
         self.runner = web.AppRunner(app)
         await self.runner.setup()
@@ -144,6 +147,44 @@ async def test_multipart_with_session(serve):
     await client.wait_for("response.done")
     (request,) = server.cascade.requests
     assert (request.voice, request.latency_first) == ("ben", False)
+
+
+async def test_a_call_by_the_openai_client_with_a_client_secret(serve):
+    server = await serve()
+    async with AsyncOpenAI(base_url=f"{server.base}/v1", api_key="none") as openai:
+        session = {"type": "realtime", "instructions": "Rhyme."}
+        secret = await openai.realtime.client_secrets.create(session=session)
+    client = server.client()
+    await client.connection.setLocalDescription(await client.connection.createOffer())
+    async with AsyncOpenAI(base_url=f"{server.base}/v1", api_key=secret.value) as openai:
+        more = {"type": "realtime", "audio": {"output": {"voice": "ben"}}}
+        call = await openai.realtime.calls.create(sdp=client.connection.localDescription.sdp, session=more)
+        await client.connection.setRemoteDescription(RTCSessionDescription(sdp=call.text, type="answer"))
+        created = (await client.wait_for("session.created"))["session"]
+        assert (created["instructions"], created["audio"]["output"]["voice"]) == ("Rhyme.", "ben")
+        await openai.realtime.calls.hangup(call.response.headers["Location"].rsplit("/", 1)[1])
+    await asyncio.wait_for(client.closed.wait(), 10)
+    await server.until_empty()
+
+
+async def test_manual_mode_and_server_side_truncation(serve):
+    server = await serve(DoubleCascade(transcripts=["tell me"], answer="word " * 40))
+    client = await server.client().connect()
+    client.tell("session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": None}}})
+    await client.wait_for("session.updated")
+    client.microphone.say(say())
+    await asyncio.sleep(1.5)
+    assert not client.all("input_audio_buffer.speech_started")
+    client.tell("input_audio_buffer.commit")
+    client.tell("response.create")
+    await client.wait_for("output_audio_buffer.started")
+    await asyncio.sleep(1.0)
+    client.tell("output_audio_buffer.clear")
+    truncated = await client.wait_for("conversation.item.truncated")
+    assert truncated["audio_end_ms"] == pytest.approx(1000, abs=250)
+    client.tell("conversation.item.retrieve", item_id=truncated["item_id"])
+    (part,) = (await client.wait_for("conversation.item.retrieved"))["item"]["content"]
+    assert len(part["transcript"].split()) == pytest.approx(truncated["audio_end_ms"] / 300, abs=1.01)
 
 
 async def test_client_events_and_errors(serve):
