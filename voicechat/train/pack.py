@@ -83,7 +83,7 @@ def model_card(training: dict[str, Any], evaluation: dict[str, Any]) -> str:
             lines.append(
                 f"| {name} | {row['wer']:.1f} ({row['low']:.1f}-{row['high']:.1f}) | {row.get('length', '')} |"
             )
-        lines += [f"- {note}" for note in evaluation.get("notes", [])]
+        lines += ["", *(f"- {note}" for note in evaluation.get("notes", []))]
     lines += [
         "",
         "## Limits",
