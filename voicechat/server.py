@@ -13,6 +13,7 @@ import uvloop
 from aiohttp import web
 
 from voicechat.assemble import assemble
+from voicechat.cascade.api import CascadeError
 from voicechat.cascade.coordinator import Coordinator
 from voicechat.cascade.launch import build
 from voicechat.config import Settings, resource_dir
@@ -67,7 +68,7 @@ async def _serve(settings: Settings) -> int:
             flush=True,
         )
         await stop.wait()
-    except RuntimeError as error:
+    except (RuntimeError, CascadeError) as error:  # a stage that does not start, or dies while it warms up
         log.error("%s", error)
         code = 1
     finally:

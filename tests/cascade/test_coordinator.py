@@ -383,6 +383,21 @@ def test_a_death_fails_what_was_inside_and_heals(name: str, seed: int) -> None:
     simulated(body, seed)
 
 
+@pytest.mark.parametrize("name", ["talker", "voicebox"])
+def test_text_is_served_while_a_stage_of_speech_is_down(name: str) -> None:
+    async def body(world: World) -> None:
+        texts = [world.ask(audio=False) for _ in range(3)]
+        await world.step(5)
+        world.stages[name].die()
+        await world.step(20)
+        texts.append(world.ask(audio=False))
+        assert not world.cascade.ready
+        await world.all_ended()
+        assert all(caller.error is None for caller in texts)
+
+    simulated(body)
+
+
 def test_a_host_that_lets_go_too_early_fails_the_reply() -> None:
     """The engine core of a stage dies: its host says Released, without an end before, and follows. No caller hangs."""
 

@@ -142,9 +142,9 @@ class Coordinator:
 
     def respond(self, request: ResponseRequest) -> ResponseState:
         """Start a response; see :class:`voicechat.cascade.api.Cascade`."""
-        if not self.ready:
+        down = [name for name in self._needed(request) if not self.stages[name].up]
+        if down or not self._warm:
             state = ResponseState(next(self._numbers), request, self._cancel)
-            down = [name for name, stage in self.stages.items() if not stage.up]
             what = f"the {', '.join(down)} stage is not up" if down else "still warming up"
             state.end(NotReady(f"The server is not ready: {what}. Try again in a moment."))
             return state
@@ -200,7 +200,7 @@ class Coordinator:
             state.entered_at = time.monotonic()
             slot, generation = lease.slot, lease.generation
             self.pool.begin(slot, generation)
-        for name in ("thinker", "talker", "voicebox") if request.audio else ("thinker",):
+        for name in self._needed(request):
             if not self.stages[name].up:  # it died while this response waited
                 raise StageFailed(name, f"The {name} stage is down. Please try again in a moment.")
         if request.audio:
@@ -232,6 +232,11 @@ class Coordinator:
                 log.error("response %s failed", state.id, exc_info=error)
                 self._fail(state, CascadeError("The server had an error while processing the request."))
         self._settle(state)
+
+    @staticmethod
+    def _needed(request: ResponseRequest) -> tuple[str, ...]:
+        """Stages that a request goes through; while another is down, it is served all the same."""
+        return ("thinker", "talker", "voicebox") if request.audio else ("thinker",)
 
     async def _hear(self, state: ResponseState) -> tuple[Turn, ...]:
         """The conversation as text; sounds go to the ears, all at once."""

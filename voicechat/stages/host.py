@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import multiprocessing
 import os
 import signal
 import socket
@@ -41,9 +42,12 @@ def prepare_process(threads: int, log_level: int = logging.INFO) -> None:
 
 
 def die_with_parent() -> None:
-    """Ask Linux to end this process when the one that spawned it ends."""
+    """Ask Linux to end this process when the one that spawned it ends; do so at once if that has ended already."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def engine_prompt(ids: list[int]) -> Any:
