@@ -31,7 +31,40 @@ async def next_event(session: Any, kind: str) -> Any:
 
 def transcripts(session: Any) -> list[tuple[str, str]]:
     """Roles and transcripts of the client's own history."""
-    return [(item.role, " ".join(p.transcript or "" for p in item.content)) for item in session._history]
+    return [
+        (item.role, " ".join(getattr(part, "transcript", None) or "" for part in item.content))
+        for item in session._history
+        if item.type == "message"
+    ]
+
+
+async def test_a_tool_is_called_and_its_result_spoken_of(serve):
+    from agents import function_tool
+
+    call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+    cascade = DoubleCascade(answer=call, word_delay=0.01)
+    asked: list[str] = []
+
+    @function_tool
+    def get_weather(city: str) -> str:
+        """The weather in a city."""
+        asked.append(city)
+        cascade.answer = None
+        return "sunny"
+
+    server = await serve(cascade)
+    agent = realtime.RealtimeAgent(name="Anna", instructions="Be brief.", tools=[get_weather])
+    url = server.base.replace("http", "ws") + "/v1/realtime?model=gpt-realtime"
+    session = await realtime.RealtimeRunner(agent).run(model_config={"api_key": "none", "url": url})
+    async with session:
+        await session.send_message("What is the weather in Paris?")
+        await next_event(session, "tool_end")
+        await next_event(session, "audio")
+        await next_event(session, "agent_end")
+        assert "sunny" in transcripts(session)[-1][1]
+    assert asked == ["Paris"]
+    assert "get_weather" in cascade.requests[0].messages[0].parts[0].text
+    assert cascade.responses[0].cancelled.is_set(), "the call is not spoken"
 
 
 async def test_three_turns_with_an_interruption(serve):

@@ -21,6 +21,7 @@ from voicechat.faces.app import FaceSettings
 from voicechat.faces.client_secrets import SECRETS
 from voicechat.media import g711
 from voicechat.media.resample import to_pcm
+from voicechat.realtime.session import SessionLimits
 
 
 @pytest.fixture
@@ -310,6 +311,31 @@ async def test_a_client_that_does_not_read_holds_the_cascade_back(serve):
         assert transport._queued < 2 * realtime_ws._HIGH_WATER
         raw.ws._response.connection.transport.abort()
         await server.until_empty()
+
+
+async def test_a_session_expires_with_a_warning(serve):
+    server = await serve(DoubleCascade(answer="word " * 500, word_delay=0.05))
+    limits = SessionLimits(max_seconds=0.6, warn_seconds=0.3)
+    server.app[realtime_ws.WS_FACE]._settings = realtime_ws.WsSettings(limits=limits)
+    async with server.raw() as raw:
+        await raw.ask()
+        assert "will expire" in (await raw.until("error"))["error"]["message"]
+        assert (await raw.until("error", 2))["error"]["code"] == "session_expired"
+        assert (await raw.until("response.done"))["response"]["status"] == "cancelled"
+        assert await raw.closed() == 1001
+    await server.until_empty()
+
+
+async def test_a_bug_ends_its_session_only(serve, monkeypatch):
+    server = await serve()
+    async with server.raw() as broken, server.raw() as healthy:
+        await broken.until("session.created")
+        with monkeypatch.context() as patch:
+            patch.setattr("voicechat.realtime.commands.Commands.obey", lambda *_: 1 / 0)
+            await broken.tell("input_audio_buffer.clear")
+            assert await broken.closed() == 1011
+        await healthy.ask()
+        await healthy.until("response.done")
 
 
 async def test_shutdown_closes_with_1001(serve):

@@ -38,6 +38,7 @@ BETA_PROTOCOL = "openai-beta.realtime-v1"
 
 CLOSE_GOING_AWAY, CLOSE_POLICY, CLOSE_INTERNAL = 1001, 1008, 1011
 
+_SHUTDOWN_S = 5.0
 _HIGH_WATER = 1 << 20
 """Characters that may wait to be sent before the cascade, and the reading of events, wait for the client."""
 
@@ -204,7 +205,11 @@ class WsFace:
         """End all sessions."""
         for transport in list(self._live):
             transport.close(CLOSE_GOING_AWAY, "the server is going down")
-        await self._empty.wait()
+        try:
+            async with asyncio.timeout(_SHUTDOWN_S):
+                await self._empty.wait()
+        except TimeoutError:
+            log.warning("%d realtime sessions did not end in time", len(self._live))
 
     def _config(self, request: web.Request) -> SessionConfig:
         """The settings of a new session; refuses what can't be served before the handshake."""
@@ -252,6 +257,10 @@ class WsFace:
         try:
             shell.open()
             await self._read(ws, transport, shell)
+        except Exception:
+            # The outermost frame of a session: a bug ends this session, and says so, but no other.
+            log.exception("session %s failed", session.id)
+            transport.close(CLOSE_INTERNAL, "internal error")
         finally:
             shell.close("the connection was closed")
             transport.close(transport.code, "")

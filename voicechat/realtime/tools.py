@@ -90,6 +90,7 @@ class CallParser:
         self._names = frozenset(names)
         self._held = ""
         self._begun = False
+        self._fresh = True  # at the beginning, or after a call: blanks are nothing to show
 
     @property
     def holding(self) -> bool:
@@ -104,7 +105,8 @@ class CallParser:
         found: list[str | ToolCall] = []
         while self._held:
             if not self._begun and self._bare():
-                if (call := self._parse(self._held)) is not None:
+                fenced = self._held.lstrip().startswith("`") and not self._held.rstrip().endswith("}\n```")
+                if not fenced and (call := self._parse(self._held)) is not None:
                     self._held, self._begun = "", True
                     found.append(call)
                 return found
@@ -125,17 +127,19 @@ class CallParser:
             if call is None:
                 self._show(block, found)
             else:
-                self._begun = True
+                self._begun = self._fresh = True
                 found.append(call)
         return found
 
     def finish(self) -> list[str | ToolCall]:
         """The rest, at the end of the reply."""
         held, self._held = self._held, ""
-        if not held.strip():
-            return []
         call = self._parse(held.removeprefix(OPEN))
-        return [held if call is None else call]
+        if call is not None:
+            return [call]
+        rest: list[str | ToolCall] = []
+        self._show(held, rest)
+        return rest
 
     def _bare(self) -> bool:
         """True while the reply may be nothing but the JSON object, which some models write without the marks."""
@@ -143,8 +147,10 @@ class CallParser:
         return not begin or begin[0] == "{" or "```json".startswith(begin[:7])
 
     def _show(self, text: str, found: list[str | ToolCall]) -> None:
-        if text and (self._begun or text.strip()):
-            self._begun = True
+        if self._fresh:
+            text = text.lstrip()
+        if text:
+            self._begun, self._fresh = True, False
             found.append(text)
 
     def _parse(self, text: str) -> ToolCall | None:

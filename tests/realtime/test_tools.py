@@ -1,0 +1,68 @@
+"""Function calls in a model's text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicechat.realtime.tools import CallParser, Tool, ToolCall, call_text, tools_prompt
+
+CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "<b>"}}\n</tool_call>'
+LOOK = ToolCall("look", '{"at": "<b>"}')
+
+
+def parse(*pieces: str, names: tuple[str, ...] = ("look",)) -> list[str | ToolCall]:
+    """Everything that comes out, with neighbouring texts joined."""
+    parser = CallParser(names)
+    found: list[str | ToolCall] = []
+    for part in [*(found for piece in pieces for found in parser.push(piece)), *parser.finish()]:
+        if found and isinstance(part, str) and isinstance(found[-1], str):
+            found[-1] += part
+        else:
+            found.append(part)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello there.", ["Hello there."]),
+        (CALL, [LOOK]),
+        (f"Let me see. {CALL}", ["Let me see. ", LOOK]),
+        (f"{CALL}\n{CALL}", [LOOK, LOOK]),
+        ('{"name": "look", "arguments": {"at": "<b>"}}', [LOOK]),
+        ('```json\n{"name": "look", "arguments": {"at": "<b>"}}\n```', [LOOK]),
+        ('<tool_call>{"name": "look", "arguments": {"at": "<b>"}}', [LOOK]),
+        ('<tool_call>{"name": "other"}</tool_call>', ['<tool_call>{"name": "other"}</tool_call>']),
+        ("<tool_call>nonsense</tool_call>", ["<tool_call>nonsense</tool_call>"]),
+        ("{not JSON}", ["{not JSON}"]),
+        ("1 < 2 and <tool", ["1 < 2 and <tool"]),
+        ("  \n Hello", ["Hello"]),
+        (f"{CALL}\nThat was it.", [LOOK, "That was it."]),
+        ("", []),
+    ],
+)
+def test_whatever_the_pieces(text, expected):
+    @given(st.lists(st.integers(0, len(text)), max_size=6))
+    def check(cuts: list[int]) -> None:
+        edges = [0, *sorted(cuts), len(text)]
+        assert parse(*(text[a:b] for a, b in zip(edges, edges[1:], strict=False))) == expected
+
+    check()
+
+
+def test_without_tools_all_is_text():
+    assert parse(CALL, names=()) == [CALL]
+
+
+def test_prompt():
+    tools = (Tool("look", "Looks.", {"type": "object"}),)
+    assert '"name": "look"' in tools_prompt(tools, "auto")
+    assert tools_prompt(tools, "none") == tools_prompt((), "auto") == ""
+    assert "must call one" in tools_prompt(tools, "required")
+    assert "must call the function look" in tools_prompt(tools, {"type": "function", "name": "look"})
+
+
+def test_an_earlier_call_reads_as_the_model_wrote_it():
+    assert parse(call_text("look", '{"at": "<b>"}')) == [LOOK]
