@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -27,6 +28,7 @@ from voicechat.media.decode import decode_audio
 from voicechat.server import _is_loopback, _listen
 
 QUESTION = "What is the capital of France?"
+SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "heart", "format": "wav"}}
 
 
 def call(url: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
@@ -45,6 +47,14 @@ def chat(url: str, model: str, **fields: Any) -> dict[str, Any]:
     body = {"model": model, "messages": messages, "temperature": 0, "seed": 1, "max_tokens": 40, **fields}
     status, answer = call(f"{url}/v1/chat/completions", body)
     assert status == 200, answer
+    return answer
+
+
+def stream(url: str, body: dict[str, Any]) -> http.client.HTTPResponse:
+    """The events of a streamed answer, as they come."""
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=120)
     return answer
 
 
@@ -180,15 +190,13 @@ def test_what_a_running_server_tells_of_itself(tiny_server: RealServer) -> None:
 def test_the_loop_is_never_blocked_for_long(tiny_server: RealServer) -> None:
     """While replies are made, the server's loop goes round: no model runs in it. The bound is one of order."""
     for _ in range(2):
-        chat(tiny_server.url, "embedded-tiny", modalities=["text", "audio"], audio={"voice": "heart", "format": "wav"})
+        chat(tiny_server.url, "embedded-tiny", **SPOKEN)
     assert call(f"{tiny_server.url}/v1/stats")[1]["loop_lag_ms"]["p50"] < 50
 
 
 def test_rows_are_counted(tiny_server: RealServer) -> None:
     before = call(f"{tiny_server.url}/v1/stats")[1]["pool"]
-    answer = chat(
-        tiny_server.url, "embedded-tiny", modalities=["text", "audio"], audio={"voice": "heart", "format": "wav"}
-    )
+    answer = chat(tiny_server.url, "embedded-tiny", **SPOKEN)
     after = call(f"{tiny_server.url}/v1/stats")[1]["pool"]
     usage = answer["usage"]
     assert after["rows_written"] - before["rows_written"] == usage["completion_tokens"]
@@ -228,16 +236,21 @@ def test_a_killed_server_leaves_nothing_running(servers: Servers, last_tiny_serv
 # ---- the default model
 
 
-def test_the_default_model_from_end_to_end(embedded_server: str) -> None:
-    """A question, a spoken answer, and that answer spoken back to the server as a question."""
-    answer = chat(embedded_server, "embedded", modalities=["text", "audio"], audio={"voice": "heart", "format": "wav"})
+def test_the_default_model_from_end_to_end(servers: Servers, embedded_server: str) -> None:
+    """A question, a spoken answer, and that answer spoken back to the server; then SIGTERM in the middle of another."""
+    answer = chat(embedded_server, "embedded", **SPOKEN)
     audio = answer["choices"][0]["message"]["audio"]
     assert "Paris" in audio["transcript"]
-    sound = base64.b64decode(audio["data"])
-    assert decode_audio(sound, "wav").size > 8000
+    assert decode_audio(base64.b64decode(audio["data"]), "wav").size > 8000
     part = {"type": "input_audio", "input_audio": {"data": audio["data"], "format": "wav"}}
     again = {"role": "user", "content": [part]}
     body = {"model": "embedded", "messages": [again], "max_tokens": 1, "include_details": True}
     status, heard = call(f"{embedded_server}/v1/chat/completions", body)
     assert status == 200, heard
     assert error_rate(audio["transcript"], heard["details"]["heard"][0]) <= 0.3
+
+    story = {"role": "user", "content": "Tell me a long story about a dog."}
+    streaming = {**SPOKEN, "audio": {"voice": "heart", "format": "pcm16"}, "stream": True}
+    with stream(embedded_server, {"model": "embedded", "messages": [story], **streaming}) as events:
+        assert events.readline().startswith(b"data:")
+        servers.stop()
