@@ -237,6 +237,10 @@ async def test_a_cough_does_not_stop_the_reply(make):
     await bench.until("output_audio_buffer.stopped")
     assert bench.all("response.done")[0]["response"]["status"] == "completed"
     assert len(bench.all("input_audio_buffer.speech_started")) == 1
+    sound = np.concatenate(bench.sound)
+    played = np.flatnonzero(sound)
+    assert played[-1] - played[0] > 10 * 0.3 * 24_000 + 4800, "it waited for a moment"
+    assert np.count_nonzero(sound) == pytest.approx(10 * 0.3 * 24_000, rel=0.02), "and lost nothing"
 
 
 async def test_a_noise_before_the_reply_sounds_only_delays_it(make):

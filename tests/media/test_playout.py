@@ -147,3 +147,35 @@ def test_clock_moves_after_a_long_stall():
     assert clock.wait(5.0) == pytest.approx(0.02)
     assert clock.slips == 1
     assert clock.ticks == 3
+
+
+def test_held_sound_goes_on_from_the_very_sample():
+    playout = Playout()
+    playout.begin()
+    playout.push(np.full(10 * FRAME_SAMPLES, 1000, dtype=np.int16))
+    playout.finish()
+    playout.next_frame()
+    playout.hold()
+    frames = [playout.next_frame().pcm for _ in range(3)]
+    assert frames[0][0] == 1000 and not frames[0][FADE_SAMPLES:].any(), "fades out"
+    assert not frames[1].any() and not frames[2].any()
+    assert playout.played == FRAME_SAMPLES and playout.held
+    playout.release()
+    resumed = playout.next_frame().pcm
+    assert resumed[0] == 0 and (resumed[FADE_SAMPLES:] == 1000).all(), "fades in"
+    assert playout.played == 2 * FRAME_SAMPLES
+    rest = [playout.next_frame() for _ in range(8)]
+    assert rest[-1].drained and all((frame.pcm == 1000).all() for frame in rest)
+
+
+def test_held_sound_can_be_cleared():
+    playout = Playout()
+    playout.begin()
+    playout.push(np.full(10 * FRAME_SAMPLES, 1000, dtype=np.int16))
+    playout.next_frame()
+    playout.hold()
+    playout.next_frame()
+    assert playout.clear() == FRAME_SAMPLES
+    assert not playout.next_frame().pcm.any() and not playout.held
+    playout.hold()
+    assert not playout.held, "there is nothing to hold"

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from voicechat.media.turns import (
     EndReason,
+    SpeechDismissed,
     SpeechPaused,
     SpeechResumed,
     SpeechStarted,
+    SpeechSuspected,
     TurnDetector,
     TurnDiscarded,
     TurnEnded,
@@ -102,9 +104,10 @@ def test_long_turn_is_cut_and_the_next_begins():
 def test_a_cough_does_not_open_a_turn_while_the_other_side_speaks():
     detector = TurnDetector()
     detector.strict = True
-    assert run(talk(20, 8, 40), detector) == []
+    effects = run(talk(20, 8, 40), detector)
+    assert effects == [(23, SpeechSuspected()), (38, SpeechDismissed())], "suspected at once, dismissed 200 ms after it"
     effects = run(talk(0, 30), detector)
-    assert [(at, type(e)) for at, e in effects] == [(12, SpeechStarted)]
+    assert [(at, type(e)) for at, e in effects] == [(3, SpeechSuspected), (12, SpeechStarted)]
 
 
 def test_strict_onset_keeps_the_words_it_waited_for():
@@ -213,3 +216,40 @@ def test_gap_decides_between_one_and_two_turns(first, gap, second):
     expected = 1 if gap < 25 else 2
     assert effects.count(TurnEnded) == expected
     assert (SpeechResumed in effects) == (10 <= gap < 25)
+
+
+def test_what_was_suspected_becomes_a_turn():
+    detector = TurnDetector()
+    detector.strict = True
+    effects = run(talk(20, 20), detector)
+    assert [(at, type(e)) for at, e in effects] == [(23, SpeechSuspected), (32, SpeechStarted)]
+    assert not detector.suspecting
+
+
+def test_a_suspicion_does_not_last_for_ever():
+    detector = TurnDetector(TurnSettings(strict_onset_ms=400))
+    detector.strict = True
+    effects = run([False] * 20 + [True, True, True, False, False, False] * 100, detector)
+    assert effects == [(23, SpeechSuspected()), (63, SpeechDismissed())], "and does not come back until it is quiet"
+    again = [e for flag in talk(20, 4, 20) for e in detector.push(frame(0), flag)]
+    assert again == [SpeechSuspected(), SpeechDismissed()]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(1, 12)), max_size=40))
+def test_every_suspicion_ends(runs):
+    detector, open_ = TurnDetector(), False
+    for strict, voiced, count in runs:
+        detector.strict = strict
+        for effect in run([voiced] * count, detector):
+            match effect[1]:
+                case SpeechSuspected():
+                    assert not open_ and strict
+                    open_ = True
+                case SpeechDismissed():
+                    assert open_
+                    open_ = False
+                case SpeechStarted():
+                    open_ = False
+        assert open_ == detector.suspecting
+    assert (SpeechDismissed() in detector.clear()) == open_

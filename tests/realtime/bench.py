@@ -31,8 +31,10 @@ from voicechat.realtime.outbox import (
     ClearAudio,
     Close,
     EndAudio,
+    HoldAudio,
     Output,
     PlayAudio,
+    ReleaseAudio,
     Send,
     SendWithAudio,
     StartResponse,
@@ -73,7 +75,7 @@ class Bench:
         self.closed: Close | None = None
         self.heard: dict[str, int] = {}
         self.current = ""
-        self.truncating = False
+        self.truncating = self.held = False
         self.take(self.session.open())
 
     def take(self, outputs: Iterable[Output]) -> None:
@@ -99,14 +101,20 @@ class Bench:
                 case BeginAudio(place):
                     self.current = place.item_id
                     self.played = self.pushed = 0
-                    self.playing, self.ended, self.sounding = True, False, False
+                    self.playing, self.ended, self.sounding, self.held = True, False, False, False
                 case PlayAudio(_, pcm):
                     assert self.playing and not self.ended
                     self.pushed += len(pcm)
+                case HoldAudio():
+                    assert self.playing and not self.held
+                    self.held = True
+                case ReleaseAudio():
+                    assert self.held
+                    self.held = False
                 case EndAudio():
                     self.ended = True
                 case ClearAudio():
-                    self.playing = False
+                    self.playing = self.held = False
                 case Close():
                     self.closed = output
 
@@ -163,7 +171,7 @@ class Bench:
         """The server's playout clock runs, where the server plays."""
         for _ in range(round(seconds * 50)):
             self.pass_time(0.02)
-            if not self.playing:
+            if not self.playing or self.held:
                 self.take(self.session.on_played(self.played))
                 continue
             started = not self.sounding and self.pushed > 0
@@ -215,6 +223,8 @@ class Bench:
                 assert event["response_id"] in open_responses, event
         if self.session.limits.server_plays:
             assert self.playing == self.session.playback.busy, "what plays is what the session believes to play"
+            detector = self.session.turns._detector
+            assert not self.held or (detector is not None and detector.suspecting), "held only while somebody may speak"
         self._check_parts()
         self._check_items()
 

@@ -155,6 +155,27 @@ def test_a_cough_during_the_reply_does_nothing():
     assert len(bench.all("input_audio_buffer.speech_started")) == 1
 
 
+def test_a_cough_where_the_server_plays_makes_it_wait_and_go_on():
+    bench = Bench(server_plays=True)
+    bench.turn()
+    bench.say(*["word "] * 20)
+    bench.play(1.0)
+    bench.hear(0.1, True)
+    assert bench.held, "quiet after 60 ms"
+    before = bench.played
+    bench.play(0.2)
+    assert bench.played == before
+    bench.hear(0.3, False)
+    assert not bench.held
+    bench.play(0.2)
+    assert bench.played == before + 4800, "on from the very sample"
+    assert "output_audio_buffer.cleared" not in bench.kinds()
+    bench.hear(0.5, True)
+    assert "output_audio_buffer.cleared" in bench.kinds() and not bench.held
+    assert bench.all("conversation.item.truncated")[0]["audio_end_ms"] == 1200
+    bench.check()
+
+
 def test_manual_mode():
     bench = manual()
     bench.tell("input_audio_buffer.commit")

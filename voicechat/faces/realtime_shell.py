@@ -30,9 +30,11 @@ from voicechat.realtime.outbox import (
     EncodedClip,
     EndAudio,
     Event,
+    HoldAudio,
     Output,
     Place,
     PlayAudio,
+    ReleaseAudio,
     Send,
     SendWithAudio,
     Sound,
@@ -69,6 +71,9 @@ class Transport(Protocol):
 
     def clear_audio(self) -> None:
         """Drop what was not played yet."""
+
+    def hold_audio(self, held: bool) -> None:
+        """Be silent for a moment, or go on from the very sample."""
 
     def close(self, code: int, reason: str) -> None:
         """Begin to close the connection."""
@@ -194,6 +199,8 @@ class Shell:
                     transport.end_audio(place)
                 case ClearAudio():
                     transport.clear_audio()
+                case HoldAudio() | ReleaseAudio():
+                    transport.hold_audio(isinstance(output, HoldAudio))
                 case StartResponse(generation, request):
                     response = self._cascade.respond(request)
                     self._responses[generation] = response

@@ -109,6 +109,9 @@ class WsTransport:
     def clear_audio(self) -> None:
         """The client plays, and stops by itself."""
 
+    def hold_audio(self, held: bool) -> None:
+        """The client plays; it decides by itself."""
+
     def close(self, code: int, reason: str) -> None:
         """Close once all that is queued has been sent."""
         if self._closing is None:

@@ -112,6 +112,13 @@ class VoiceSession:
         """Silence, at once."""
         self._playout.clear()
 
+    def hold_audio(self, held: bool) -> None:
+        """Silence for a moment, or on from the very sample."""
+        if held:
+            self._playout.hold()
+        else:
+            self._playout.release()
+
     def close(self, code: int, reason: str) -> None:
         """End the call."""
         self._end(reason)

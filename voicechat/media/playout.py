@@ -50,6 +50,12 @@ class Playout:
         self._starved = False
         self._underruns = 0
         self._underrun_frames = 0
+        self._held = self._faded = False
+
+    @property
+    def held(self) -> bool:
+        """True between :meth:`hold` and :meth:`release`."""
+        return self._held
 
     @property
     def active(self) -> bool:
@@ -103,13 +109,22 @@ class Playout:
 
     def clear(self) -> int:
         """Stop the stream at once, without ``drained``; how many of its samples were played."""
-        if self._open and self._played and self._queued:
+        if self._open and self._played and self._queued and not self._faded:
             self._fade = self._take(min(FADE_SAMPLES, self._queued))
             self._played -= len(self._fade)
         self._queue.clear()
         self._queued = 0
-        self._open = False
+        self._open = self._held = self._faded = False
         return self._played
+
+    def hold(self) -> None:
+        """Be silent for now, with a short fade; the stream waits at the very sample."""
+        if self._open:
+            self._held = True
+
+    def release(self) -> None:
+        """Go on, with a short fade, where :meth:`hold` stopped."""
+        self._held = False
 
     def next_frame(self) -> PlayoutFrame:
         """The frame of this tick."""
@@ -121,9 +136,19 @@ class Playout:
             return PlayoutFrame(pcm)
         if not self._open:
             return PlayoutFrame(pcm)
+        if self._held:
+            if not self._faded and self._played:
+                head = self._peek(FADE_SAMPLES)
+                pcm[: len(head)] = (head * np.linspace(1.0, 0.0, len(head), endpoint=False)).astype(np.int16)
+            self._faded = True
+            return PlayoutFrame(pcm)
         started = self._played == 0 and self._queued > 0
         sound = self._take(min(FRAME_SAMPLES, self._queued))
         pcm[: len(sound)] = sound
+        if self._faded:
+            head = pcm[: min(FADE_SAMPLES, len(sound))]
+            head[:] = head * np.linspace(0.0, 1.0, len(head), endpoint=False)
+            self._faded = False
         drained = self._finished and self._queued == 0
         underrun = not self._finished and self._played > 0 and len(sound) < FRAME_SAMPLES
         if underrun:
@@ -133,6 +158,10 @@ class Playout:
         if drained:
             self._open = False
         return PlayoutFrame(pcm, started=started, drained=drained, underrun=underrun)
+
+    def _peek(self, samples: int) -> Pcm:
+        """The next samples, fewer if there are fewer in the first piece; they stay."""
+        return self._queue[0][:samples] if self._queue else np.zeros(0, dtype=np.int16)
 
     def _take(self, samples: int) -> Pcm:
         parts: list[Pcm] = []

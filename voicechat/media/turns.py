@@ -22,7 +22,8 @@ class TurnSettings:
     """All times are milliseconds and are rounded up to whole frames.
 
     ``onset_ms`` of voice within ``onset_window_ms`` open a turn; ``strict_onset_ms`` within ``strict_window_ms`` are
-    needed while the other side speaks, so that a cough does not. A turn with less voice than ``min_speech_ms`` is
+    needed while the other side speaks, so that a cough does not: it is only suspected to be speech, for at most
+    ``suspect_ms``, and dismissed after ``dismiss_ms`` without voice. A turn with less voice than ``min_speech_ms`` is
     discarded. ``prefix_ms`` of sound before the first voiced frame belong to the turn.
     """
 
@@ -33,12 +34,14 @@ class TurnSettings:
     onset_window_ms: int = 120
     strict_onset_ms: int = 240
     strict_window_ms: int = 400
+    suspect_ms: int = 800
+    dismiss_ms: int = 200
     resume_ms: int = 40
     min_speech_ms: int = 120
     max_turn_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        for name in ("silence_ms", "pause_ms", "onset_ms", "strict_onset_ms", "resume_ms", "max_turn_ms"):
+        for name in ("silence_ms", "pause_ms", "onset_ms", "strict_onset_ms", "resume_ms", "max_turn_ms", "dismiss_ms"):
             if getattr(self, name) < FRAME_MS:
                 raise ValueError(f"{name} must be at least {FRAME_MS}")
         for name in ("prefix_ms", "min_speech_ms"):
@@ -53,6 +56,17 @@ class EndReason(enum.StrEnum):
 
     SILENCE = "silence"
     TOO_LONG = "too_long"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechSuspected:
+    """While the other side speaks: this may become a turn. :class:`SpeechStarted` follows, or
+    :class:`SpeechDismissed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechDismissed:
+    """It was nothing: a cough, say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,7 @@ class TurnDiscarded:
     end_ms: int
 
 
-Effect = SpeechStarted | SpeechPaused | SpeechResumed | TurnEnded | TurnDiscarded
+Effect = SpeechSuspected | SpeechDismissed | SpeechStarted | SpeechPaused | SpeechResumed | TurnEnded | TurnDiscarded
 
 
 @dataclass(slots=True)
@@ -124,6 +138,13 @@ class TurnDetector:
         self._count = 0
         self._recent: deque[tuple[EarsPcm, bool]] = deque()
         self._turn: _Turn | None = None
+        self._suspected: int | None = None  # frames since speech was suspected
+        self._wary = True  # False after a suspicion that led nowhere, until it is quiet
+
+    @property
+    def suspecting(self) -> bool:
+        """True between :class:`SpeechSuspected` and what follows it."""
+        return self._suspected is not None
 
     @property
     def speaking(self) -> bool:
@@ -159,7 +180,9 @@ class TurnDetector:
         """Forget all sound held, an open turn included."""
         turn, self._turn = self._turn, None
         self._recent.clear()
-        return [] if turn is None else [TurnDiscarded(_ms(turn.start + turn.spoken_until))]
+        effects: list[Effect] = [] if self._suspected is None else [SpeechDismissed()]
+        self._suspected = None
+        return effects if turn is None else [*effects, TurnDiscarded(_ms(turn.start + turn.spoken_until))]
 
     def _push_idle(self, frame: EarsPcm, voiced: bool) -> list[Effect]:
         settings, recent = self._settings, self._recent
@@ -171,7 +194,8 @@ class TurnDetector:
         flags = [flag for _, flag in recent]
         considered = flags[-window:]
         if not voiced or sum(considered) < needed:
-            return []
+            return self._suspect(flags)
+        self._suspected = None
         onset = len(flags) - len(considered) + considered.index(True)
         first = max(0, onset - _frames(settings.prefix_ms))
         frames = [sound for sound, _ in recent][first:]
@@ -181,6 +205,23 @@ class TurnDetector:
         self._turn = turn
         recent.clear()
         return [SpeechStarted(_ms(turn.start)), *self._limit(turn)]
+
+    def _suspect(self, flags: list[bool]) -> list[Effect]:
+        """Begin or end a suspicion. What would open a turn if nobody else spoke is suspect."""
+        settings = self._settings
+        quiet = not any(flags[-_frames(settings.dismiss_ms) :])
+        self._wary = self._wary or quiet
+        if self._suspected is not None:
+            self._suspected += 1
+            if quiet or not self.strict or self._suspected >= _frames(settings.suspect_ms):
+                self._suspected, self._wary = None, quiet
+                return [SpeechDismissed()]
+            return []
+        window, needed = _frames(settings.onset_window_ms), _frames(settings.onset_ms)
+        if self.strict and self._wary and flags[-1] and sum(flags[-window:]) >= needed:
+            self._suspected = 0
+            return [SpeechSuspected()]
+        return []
 
     def _push_turn(self, turn: _Turn, frame: EarsPcm, voiced: bool) -> list[Effect]:
         settings = self._settings

@@ -128,6 +128,16 @@ class ClearAudio:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldAudio:
+    """Be silent for a moment: somebody may be interrupting. Only where the server plays."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAudio:
+    """It was nothing: go on from the very sample."""
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """End the session; ``code`` is a WebSocket close code."""
 
@@ -146,6 +156,8 @@ Output = (
     | PlayAudio
     | EndAudio
     | ClearAudio
+    | HoldAudio
+    | ReleaseAudio
     | Close
 )
 

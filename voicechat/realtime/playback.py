@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from voicechat.cascade.api import PCM_RATE, Pcm
 from voicechat.realtime.conversation import Conversation
 from voicechat.realtime.items import Item
-from voicechat.realtime.outbox import BeginAudio, ClearAudio, EndAudio, Outbox, Place, PlayAudio
+from voicechat.realtime.outbox import (
+    BeginAudio,
+    ClearAudio,
+    EndAudio,
+    HoldAudio,
+    Outbox,
+    Place,
+    PlayAudio,
+    ReleaseAudio,
+)
 
 
 @dataclass(slots=True)
@@ -25,6 +34,7 @@ class _Stream:
     played: int = 0
     ended: bool = False
     sounding: bool = False
+    held: bool = False
     speed: float = 1.0
 
 
@@ -90,6 +100,20 @@ class Playback:
                 self._out.send("output_audio_buffer.stopped", response_id=stream.place.response_id)
             self._stream = None
         return drained
+
+    def hold(self) -> None:
+        """Somebody may be interrupting: where the server plays, be silent until that is known."""
+        stream = self._stream
+        if self._server and stream is not None and stream.sounding and not stream.held:
+            stream.held = True
+            self._out.add(HoldAudio())
+
+    def release(self) -> None:
+        """Nobody is: go on."""
+        stream = self._stream
+        if stream is not None and stream.held:
+            stream.held = False
+            self._out.add(ReleaseAudio())
 
     def clear(self) -> None:
         """Stop the sound at once. :meth:`truncate` is to follow, once the reply is closed."""

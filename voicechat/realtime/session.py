@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 
 from voicechat.cascade.api import EARS_RATE, CascadeError, EarsPcm, Event, ModelInfo
 from voicechat.media import turns
-from voicechat.media.turns import SpeechPaused, SpeechResumed, SpeechStarted, TurnDiscarded, TurnEnded, TurnSettings
+from voicechat.media.turns import (
+    SpeechDismissed,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+    SpeechSuspected,
+    TurnDiscarded,
+    TurnEnded,
+    TurnSettings,
+)
 from voicechat.realtime.client_events import ClientEvent
 from voicechat.realtime.commands import Commands
 from voicechat.realtime.conversation import CHARS_PER_TOKEN, SILENT, Conversation
@@ -192,6 +201,12 @@ class Session:
                     self._asked_again = False
                     self.out.send("input_audio_buffer.speech_started", audio_start_ms=start_ms, item_id=self._item_id)
                     self._yield_to_user()
+                    self.playback.release()
+                case SpeechSuspected():
+                    if self.config.detection is not None and self.config.detection.interrupt_response:
+                        self.playback.hold()
+                case SpeechDismissed():
+                    self.playback.release()
                 case SpeechPaused(audio):
                     self.ears.guess(Clip(audio, EARS_RATE))
                 case SpeechResumed():

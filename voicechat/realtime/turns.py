@@ -70,7 +70,7 @@ class Turns:
 
     def starve(self, frames: int) -> list[turns.Effect]:
         """No sound came for this long; an open turn ends by that too."""
-        if self._detector is None or not self._detector.speaking:
+        if self._detector is None or not (self._detector.speaking or self._detector.suspecting):
             return []
         self._frames += frames
         return self._shifted(self._detector.tick(frames))
