@@ -17,6 +17,7 @@ from tests.cascade_double import TONE_LEVEL, DoubleCascade, tone
 from tests.speech import rms, silence, voice
 from tests.ws_server import SERVER_EVENT, Server, pcm, spoken
 from voicechat.faces import realtime_ws
+from voicechat.faces.admission import ADMISSION
 from voicechat.faces.app import FaceSettings
 from voicechat.faces.client_secrets import SECRETS
 from voicechat.media import g711
@@ -286,6 +287,20 @@ async def test_refusals_before_the_handshake(serve):
             assert refused.value.status == status
     await full.until_empty()
     async with full.raw() as raw:
+        await raw.until("session.created")
+
+
+async def test_calls_over_webrtc_take_places_too(serve):
+    server = await serve(max_realtime_sessions=1)
+    calls = [0]
+    server.app[ADMISSION].add(lambda: calls[0])
+    calls[0] = 1
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        async with server.raw():
+            pass
+    assert refused.value.status == 503
+    calls[0] = 0
+    async with server.raw() as raw:
         await raw.until("session.created")
 
 

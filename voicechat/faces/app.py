@@ -40,7 +40,7 @@ class FaceSettings:
     write_timeout_s: float = 60.0
     """How long the reader of a stream may stand still before it is dropped."""
     max_realtime_sessions: int = 32
-    """Most live WebSocket sessions."""
+    """Most live realtime sessions, those over WebRTC included, for a new one to be taken over WebSocket."""
     media_threads: int = 2
     """Threads that decode and encode sound."""
 

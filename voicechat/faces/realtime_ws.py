@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from voicechat.cascade.api import Cascade, Pcm
+from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import credential
 from voicechat.faces.client_secrets import SECRETS, ClientSecrets
 from voicechat.faces.errors import SERVER, ApiError
@@ -51,7 +52,8 @@ _DECODE_AT_ONCE = 64_000
 
 @dataclass(frozen=True, slots=True)
 class WsSettings:
-    """Settings of this face. A client that reads nothing for ``write_timeout`` seconds is given up."""
+    """Settings of this face. ``max_sessions`` counts those of the other realtime faces too. A client that reads nothing
+    for ``write_timeout`` seconds is given up."""
 
     limits: SessionLimits = field(default_factory=SessionLimits)
     max_sessions: int = 32
@@ -164,11 +166,13 @@ class WsTransport:
 class WsFace:
     """All WebSocket sessions of the process."""
 
-    def __init__(self, cascade: Cascade, settings: WsSettings, secrets: ClientSecrets) -> None:
+    def __init__(self, cascade: Cascade, settings: WsSettings, secrets: ClientSecrets, admitted: Admission) -> None:
         self._cascade = cascade
         self._settings = settings
         self._secrets = secrets
         self._live: set[WsTransport] = set()
+        self._admitted = admitted
+        admitted.add(self.__len__)
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -224,7 +228,7 @@ class WsFace:
         if not self._cascade.ready:
             headers = {"Retry-After": "5"}
             raise ApiError(503, "The server is not ready yet.", kind=SERVER, code="not_ready", headers=headers)
-        if len(self._live) >= self._settings.max_sessions:
+        if self._admitted.live >= self._settings.max_sessions:
             message = f"All {self._settings.max_sessions} sessions are in use; try again later."
             raise ApiError(503, message, kind=SERVER, code="overloaded", headers={"Retry-After": "10"})
         model = self._cascade.model
@@ -308,7 +312,7 @@ WS_FACE = web.AppKey("realtime_ws", WsFace)
 
 def setup(app: web.Application, cascade: Cascade, settings: WsSettings | None = None) -> WsFace:
     """Add the route to ``app``, which must have :data:`SECRETS`; sessions end when the application shuts down."""
-    face = app[WS_FACE] = WsFace(cascade, settings or WsSettings(), app[SECRETS])
+    face = app[WS_FACE] = WsFace(cascade, settings or WsSettings(), app[SECRETS], admission(app))
 
     async def on_shutdown(_: web.Application) -> None:
         await face.close()

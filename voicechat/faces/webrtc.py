@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from aiohttp import BodyPartReader, web
 
 from voicechat.cascade.api import Cascade
+from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import credential
 from voicechat.faces.client_secrets import SECRETS
 from voicechat.faces.errors import SERVER, ApiError
@@ -34,8 +35,8 @@ MAX_SESSION_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RtcSettings:
-    """Settings of this face. A session lives at most ``max_seconds``, and is warned ``warn_seconds`` before; these
-    stand in for those of ``limits``."""
+    """Settings of this face. ``max_sessions`` counts those of the other realtime faces too. A session lives at most
+    ``max_seconds``, and is warned ``warn_seconds`` before; these stand in for those of ``limits``."""
 
     peer: PeerSettings = field(default_factory=PeerSettings)
     limits: SessionLimits = field(default_factory=SessionLimits)
@@ -56,9 +57,11 @@ class Call:
 class CallTable:
     """All calls of the process: admission, and one way to end for every cause."""
 
-    def __init__(self, cascade: Cascade, settings: RtcSettings) -> None:
+    def __init__(self, cascade: Cascade, settings: RtcSettings, admitted: Admission) -> None:
         self._cascade = cascade
         self._settings = settings
+        self._admitted = admitted
+        admitted.add(self.__len__)
         self._calls: dict[str, Call] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -68,7 +71,7 @@ class CallTable:
     @property
     def full(self) -> bool:
         """True if no further call is admitted now."""
-        return len(self._calls) >= self._settings.max_sessions
+        return self._admitted.live >= self._settings.max_sessions
 
     def config(self, session: object, base: SessionConfig | None = None) -> SessionConfig:
         """The settings of a new call: ``base``, if there is one, with a client's ``session``. Raises
@@ -162,13 +165,10 @@ class _Handler:
         self._forget()
 
 
-CALLS = web.AppKey("calls", CallTable)
-
-
 def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> CallTable:
     """Add this face's routes to ``app``; its calls end when the application shuts down."""
     ice.use_host_addresses(settings.peer.ice)
-    table = CallTable(cascade, settings)
+    table = CallTable(cascade, settings, admission(app))
 
     async def create(request: web.Request) -> web.Response:
         offer, session = await _read_offer(request)
