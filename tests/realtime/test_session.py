@@ -432,6 +432,21 @@ def test_deleted_and_truncated_things_are_not_told_to_the_model():
     assert bench.asked() == [("system", "Be brief."), ("user", "hello")]
 
 
+def test_truncating_the_live_reply_stops_it():
+    bench = Bench()
+    bench.turn()
+    bench.say(*["word "] * 10)
+    item_id = bench.all("response.output_item.added")[0]["item"]["id"]
+    bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=9999)
+    assert bench.error()["param"] == "audio_end_ms"
+    assert bench.session.replies.live is not None, "what can't be done changes nothing"
+    bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=600)
+    assert bench.done()["status_details"] == {"type": "cancelled", "reason": "client_cancelled"}
+    assert bench.kinds()[-1] == "conversation.item.truncated"
+    assert bench.session.conversation.get(item_id).text().split() == ["word"] * 2
+    bench.check()
+
+
 def test_history_keeps_what_was_spoken_of_a_cancelled_reply():
     bench = manual()
     bench.tell("conversation.item.create", item=message("hello"))

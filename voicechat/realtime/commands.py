@@ -93,8 +93,8 @@ class Commands:
 
     def _truncate(self, body: ce.ItemTruncate) -> None:
         session = self._session
-        item = session.conversation.get(body.item_id)
-        if item is not None and item.status == "in_progress":
+        item, _ = session.conversation.check_truncation(body.item_id, body.content_index, body.audio_end_ms)
+        if item.status == "in_progress":  # the client has stopped to listen
             session.replies.cancel("client_cancelled")
         session.conversation.truncate(body.item_id, body.content_index, body.audio_end_ms)
         session.playback.client_truncated()

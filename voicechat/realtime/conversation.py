@@ -108,6 +108,12 @@ class Conversation:
 
     def truncate(self, item_id: str, content_index: int, audio_end_ms: int) -> None:
         """Forget what comes after ``audio_end_ms`` of a reply's sound. Raises :class:`ClientError`."""
+        item, part = self.check_truncation(item_id, content_index, audio_end_ms)
+        samples = int(audio_end_ms * part.speed * PCM_RATE / 1000)
+        self.cut(item, content_index, min(part.samples, samples), shown_ms=audio_end_ms)
+
+    def check_truncation(self, item_id: str, content_index: int, audio_end_ms: int) -> tuple[Item, Part]:
+        """What is to be truncated. Raises :class:`ClientError` if it can't be."""
         item = self._need(item_id, "truncate")
         if item.role != "assistant" or item.type != "message":
             message = "Only spoken messages of the assistant can be truncated."
@@ -120,8 +126,7 @@ class Conversation:
         if not 0 < audio_end_ms <= held:
             message = f"Audio content of {held}ms can't be truncated at {audio_end_ms}ms."
             raise ClientError(message, param="audio_end_ms")
-        samples = int(audio_end_ms * part.speed * PCM_RATE / 1000)
-        self.cut(item, content_index, min(part.samples, samples), shown_ms=audio_end_ms)
+        return item, part
 
     def cut(self, item: Item, content_index: int, samples: int, *, shown_ms: int | None = None) -> None:
         """Keep only the first ``samples`` of a part's sound, and the words that belong to them; tell the client."""

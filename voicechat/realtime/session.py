@@ -120,8 +120,11 @@ class Session:
         return self.out.take()
 
     def on_frame(self, frame: EarsPcm, voiced: bool) -> list[Output]:
-        """20 ms from the microphone (float32, shape ``[320]``), and whether somebody speaks in it."""
-        if not self._closed:
+        """20 ms from the microphone (float32, shape ``[320]``), and whether somebody speaks in it.
+
+        What comes before :meth:`open` is not heard: the client could not be told of it.
+        """
+        if not self._closed and self._opened is not None:
             self.perform(self.turns.push(frame, voiced, strict=self.playback.sounding))
         return self.out.take()
 
