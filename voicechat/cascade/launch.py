@@ -138,12 +138,13 @@ def voicebox_config(
     """What the VoiceBox's process is told, with every chunk length that the two modes make while a reply grows."""
     shapes = set()
     for policy in policies.values():
-        done, size = 0, float(policy.first)
-        while size < policy.largest or done < policy.left:
+        done, size, grown = 0, 0.0, float(policy.first)
+        while grown > size or done < policy.left:
+            size = grown
             shapes.add(min(done, policy.left) + int(size) + policy.right)
             done += int(size)
-            size = min(size * policy.growth, policy.largest)
-        shapes.add(policy.left + policy.largest + policy.right)
+            grown = min(size * policy.growth, policy.largest)
+        shapes.add(policy.left + int(size) + policy.right)
     return voicebox.VoiceBoxConfig(
         weights_dir=str(paths.weights),
         pool=spec,
