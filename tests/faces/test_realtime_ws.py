@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gc
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -20,9 +21,10 @@ from voicechat.faces import realtime_ws
 from voicechat.faces.admission import ADMISSION
 from voicechat.faces.app import FaceSettings
 from voicechat.faces.client_secrets import SECRETS
+from voicechat.faces.realtime_shell import Shell
 from voicechat.media import g711
 from voicechat.media.resample import to_pcm
-from voicechat.realtime.session import SessionLimits
+from voicechat.realtime.session import Session, SessionLimits
 
 
 @pytest.fixture
@@ -313,6 +315,17 @@ async def test_a_client_that_vanishes_leaves_nothing(serve):
         await server.until_empty()
     response = server.cascade.responses[0]
     assert response.cancelled.is_set()
+
+
+async def test_the_memory_of_a_session_is_given_back(serve):
+    server = await serve()
+    for _ in range(2):
+        async with server.raw() as raw:
+            await raw.say(spoken())
+            await raw.until("response.done")
+        await server.until_empty()
+    gc.collect()
+    assert not [thing for thing in gc.get_objects() if isinstance(thing, Session | Shell)]
 
 
 async def test_a_client_that_does_not_read_holds_the_cascade_back(serve):

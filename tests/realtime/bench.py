@@ -84,7 +84,8 @@ class Bench:
             self.outputs.append(output)
             match output:
                 case Send(event) | SendWithAudio(event, _):
-                    SERVER_EVENT.validate_python(json.loads(json.dumps(event)))
+                    sent = json.dumps(event, ensure_ascii=False, allow_nan=False).encode()
+                    SERVER_EVENT.validate_python(json.loads(sent))
                     self.events.append(event)
                     if event["type"] == "conversation.item.truncated" and not self.truncating:
                         assert event["audio_end_ms"] * 24 <= self.heard.get(event["item_id"], 0), "was never heard"

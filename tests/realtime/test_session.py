@@ -464,6 +464,7 @@ def test_history_keeps_what_was_spoken_of_a_cancelled_reply():
     [
         ("{", "invalid_json", None),
         ("[" * 100_000, "invalid_json", None),
+        ('{"type": "\\ud800"}', "invalid_json", None),
         ("[]", "invalid_event", "type"),
         ('{"type": 3}', "invalid_event", "type"),
         ('{"type": "no.such"}', "unknown_event", "type"),
@@ -481,7 +482,9 @@ def test_history_keeps_what_was_spoken_of_a_cancelled_reply():
          "session.max_output_tokens"),
         ('{"type": "session.update", "session": {"tools": [{"type": "mcp"}]}}', "unsupported_value",
          "session.tools[0].type"),
-        ('{"type": "session.update", "session": {"audio": {"output": {"speed": NaN}}}}', "invalid_value",
+        ('{"type": "session.update", "session": {"audio": {"output": {"speed": NaN}}}}', "invalid_json", None),
+        ('{"type": "session.update", "session": {"tracing": {"a": 1e999}}}', "invalid_json", None),
+        ('{"type": "session.update", "session": {"audio": {"output": {"speed": 9}}}}', "invalid_value",
          "session.audio.output.speed"),
         ('{"type": "input_audio_buffer.append"}', "missing_required_parameter", "audio"),
         ('{"type": "input_audio_buffer.append", "audio": "?"}', "invalid_audio", "audio"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from aiohttp import web
 
 from voicechat.cascade.api import Cascade
 from voicechat.faces.errors import ApiError, json_response
+from voicechat.realtime.client_events import load_json
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.fields import Fields
 from voicechat.realtime.settings import SessionConfig
@@ -99,6 +99,6 @@ async def _read_json(request: web.Request) -> object:
     if not data.strip():
         return {}
     try:
-        return json.loads(data)
+        return load_json(data)
     except (ValueError, RecursionError):
         raise ApiError(400, "The body is not JSON.", code="invalid_json") from None

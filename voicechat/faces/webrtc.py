@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from voicechat.faces.webrtc_session import VoiceSession
 from voicechat.media import ice
 from voicechat.media.playout import Playout
 from voicechat.media.rtc import MAX_OFFER_BYTES, BadOffer, Peer, PeerSettings
+from voicechat.realtime.client_events import load_json
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.session import SessionLimits
 from voicechat.realtime.settings import SessionConfig
@@ -229,8 +229,8 @@ async def _read_offer(request: web.Request) -> tuple[str, object]:
     if "session" not in parts:
         return offer, None
     try:
-        return offer, json.loads(parts["session"])
-    except ValueError as error:
+        return offer, load_json(parts["session"])
+    except (ValueError, RecursionError) as error:
         raise ApiError(400, f"The part 'session' is not JSON: {error}", code="invalid_json", param="session") from None
 
 

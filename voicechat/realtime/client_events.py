@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,7 @@ from voicechat.realtime.fields import Fields, wrong_type
 from voicechat.realtime.items import MAX_ID, decode_audio
 
 MAX_EVENT_ID = 512
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 MAX_DEPTH_ERROR = "The message is nested too deeply."
 
 
@@ -115,10 +118,10 @@ class ClientEvent:
 def parse_event(text: str | bytes) -> ClientEvent:
     """One message of the client. Never raises: what is wrong with it is in ``error``."""
     try:
-        value = json.loads(text)
+        value = load_json(text)
     except RecursionError:
         return ClientEvent(None, None, ClientError(MAX_DEPTH_ERROR, code="invalid_json"))
-    except ValueError as error:  # UnicodeDecodeError too
+    except ValueError as error:  # UnicodeDecodeError and UnicodeEncodeError too
         message = f"The message is not JSON: {error}"
         return ClientEvent(None, None, ClientError(message[:300], code="invalid_json"))
     event_id = value.get("event_id") if isinstance(value, dict) else None
@@ -128,6 +131,24 @@ def parse_event(text: str | bytes) -> ClientEvent:
         return ClientEvent(event_id, _body(value))
     except ClientError as error:
         return ClientEvent(event_id, None, error)
+
+
+def load_json(text: str | bytes) -> Any:
+    """A JSON value that can be sent on as it is. Raises ValueError, or RecursionError if it is nested too deeply."""
+    if isinstance(text, bytes):
+        text = text.decode()
+    value = json.loads(text, parse_constant=_finite, parse_float=_finite)
+    if _SURROGATE.search(text):  # half a character may not go on to others
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _finite(number: str) -> float:
+    """JSON knows no NaN and no infinity."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number[:20]} is no number of JSON")
+    return value
 
 
 def _body(value: object) -> Body:
