@@ -292,6 +292,21 @@ async def test_refusals_before_the_handshake(serve):
         await raw.until("session.created")
 
 
+async def test_pages_of_other_sites(serve):
+    server = await serve(allowed_origins=("https://friend.example",))
+    for origin in ("https://foe.example", "null", "http://localhost:1"):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            async with server.raw(origin=origin):
+                pass
+        assert refused.value.status == 403
+    for origin in ("https://friend.example", server.base):
+        async with server.raw(origin=origin) as raw:
+            await raw.until("session.created")
+    keyed = await serve(api_keys=("sk-right",))
+    async with keyed.raw(origin="https://foe.example", headers={"Authorization": "Bearer sk-right"}) as raw:
+        await raw.until("session.created")
+
+
 async def test_calls_over_webrtc_take_places_too(serve):
     server = await serve(max_realtime_sessions=1)
     calls = [0]

@@ -91,7 +91,12 @@ def create_app(
     limits = ChatLimits(settings.max_audio_bytes, settings.max_audio_seconds, settings.write_timeout_s)
     ChatFace(cascade, AudioStore(settings.audio_ttl_s, settings.audio_replies), app[WORKERS], limits).setup(app)
     client_secrets.setup(app, cascade)
-    realtime_ws.setup(app, cascade, realtime_ws.WsSettings(max_sessions=settings.max_realtime_sessions))
+    realtime = realtime_ws.WsSettings(
+        max_sessions=settings.max_realtime_sessions,
+        keyed=bool(settings.api_keys),
+        allowed_origins=settings.allowed_origins,
+    )
+    realtime_ws.setup(app, cascade, realtime)
     for extend in extensions:
         extend(app, cascade)
     if settings.web_dir is not None:

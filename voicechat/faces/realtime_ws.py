@@ -10,12 +10,13 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import WSMsgType, web
 
 from voicechat.cascade.api import Cascade, Pcm
 from voicechat.faces.admission import Admission, admission
-from voicechat.faces.auth import credential
+from voicechat.faces.auth import allowed_origin, credential
 from voicechat.faces.client_secrets import SECRETS, ClientSecrets
 from voicechat.faces.errors import SERVER, ApiError
 from voicechat.faces.realtime_shell import Shell, new_id
@@ -53,10 +54,16 @@ _DECODE_AT_ONCE = 64_000
 @dataclass(frozen=True, slots=True)
 class WsSettings:
     """Settings of this face. ``max_sessions`` counts those of the other realtime faces too. A client that reads nothing
-    for ``write_timeout`` seconds is given up."""
+    for ``write_timeout`` seconds is given up.
+
+    Browsers let every page open a WebSocket to every address. Unless the server is ``keyed``, only pages of its own and
+    of ``allowed_origins`` may; programs, which send no origin, always.
+    """
 
     limits: SessionLimits = field(default_factory=SessionLimits)
     max_sessions: int = 32
+    keyed: bool = False
+    allowed_origins: tuple[str, ...] = ()
     instructions: str = ""
     heartbeat: float = 20.0
     write_timeout: float = 30.0
@@ -233,6 +240,9 @@ class WsFace:
             raise ApiError(503, message, kind=SERVER, code="overloaded", headers={"Retry-After": "10"})
         model = self._cascade.model
         secret = self._secrets.find(credential(request))
+        if secret is None and not self._settings.keyed and self._is_foreign(request):
+            message = "Pages of this origin may not connect; see the server's setting allowed_origins."
+            raise ApiError(403, message, code="origin_not_allowed")
         config = SessionConfig(self._settings.instructions, model.default_voice) if secret is None else secret.config
         name = query.get("model")
         if not name:
@@ -241,6 +251,13 @@ class WsFace:
             return config.updated({"model": name}, model)
         except ClientError as error:
             raise ApiError(400, error.message, code=error.code, param="model") from None
+
+    def _is_foreign(self, request: web.Request) -> bool:
+        """True if a page of another site asks."""
+        origin = request.headers.get("Origin")
+        if origin is None or allowed_origin(request, self._settings.allowed_origins) is not None:
+            return False
+        return urlsplit(origin).netloc != request.host
 
     async def _refuse_beta(self, ws: web.WebSocketResponse) -> None:
         message = (
