@@ -135,11 +135,11 @@ class TalkerSettings(_Section):
 class ChunkSettings(_Section):
     """How speech tokens (40 ms each) are cut into chunks for the VoiceBox."""
 
-    first_chunk: int = Field(default=4, ge=1, description="tokens of the first chunk")
-    growth: float = Field(default=2.0, ge=1, description="each chunk is this many times the one before")
-    max_chunk: int = Field(default=16, ge=1)
+    first_chunk: int = Field(default=6, ge=1, description="tokens of the first chunk")
+    growth: float = Field(default=1.5, ge=1, description="each chunk is this many times the one before")
+    max_chunk: int = Field(default=24, ge=1)
     left_context: int = Field(
-        default=12, ge=0, description="tokens before the chunk that are decoded again for its start"
+        default=24, ge=0, description="tokens before the chunk that are decoded again for its start"
     )
 
     @model_validator(mode="after")
@@ -157,7 +157,7 @@ class VoiceBoxSettings(_Section):
     threads: int = Field(default=1, ge=1)
     cores: IntList | None = Field(default=None, description="CPU cores that its process is bound to; unset: all")
     latency_first: ChunkSettings = ChunkSettings()
-    quality_first: ChunkSettings = ChunkSettings(first_chunk=25, growth=1.5, max_chunk=50, left_context=16)
+    quality_first: ChunkSettings = ChunkSettings(first_chunk=25, growth=1.5, max_chunk=50, left_context=24)
 
 
 class EarsSettings(_Section):

@@ -44,11 +44,18 @@ class Span:
     count: int
 
 
+def start_positions(output: SchedulerOutput) -> dict[str, int]:
+    """For each scheduled request, the position of its first token in this step."""
+    cached = output.scheduled_cached_reqs
+    starts = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    for request in output.scheduled_new_reqs:
+        starts[request.req_id] = request.num_computed_tokens
+    return starts
+
+
 def spans(request_ids: list[str], output: SchedulerOutput) -> Iterator[Span]:
     """The spans of one step, in the batch's row order (``request_ids`` is that order)."""
-    starts = {request.req_id: request.num_computed_tokens for request in output.scheduled_new_reqs}
-    cached = output.scheduled_cached_reqs
-    starts.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    starts = start_positions(output)
     offset = 0
     for request_id in request_ids:
         count = output.num_scheduled_tokens[request_id]
@@ -59,6 +66,6 @@ def spans(request_ids: list[str], output: SchedulerOutput) -> Iterator[Span]:
 def batch_order(runner: Any) -> list[str]:
     """Request ids in the row order of the forward pass that just ran, for both of vLLM's model runners."""
     state = runner.execute_model_state
-    if state is not None and hasattr(state, "input_batch"):
-        return list(state.input_batch.req_ids)  # V2
-    return list(runner.input_batch.req_ids)  # V1
+    batch = getattr(state, "input_batch", None)  # V2 keeps it there
+    ids: list[str] = (runner.input_batch if batch is None else batch).req_ids
+    return ids

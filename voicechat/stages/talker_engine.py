@@ -115,7 +115,6 @@ class TalkerWorker(Worker):
         super().init_device()
         facts = self.vllm_config.additional_config[CONFIG_KEY]
         self._pool = open_pool(self.vllm_config)
-        self._hidden = torch.from_numpy(self._pool.hidden).view(torch.bfloat16)
         self._conditioner = Conditioner.from_weights(facts["weights"], facts["thinker"])
         self._rows: dict[str, _Row] = {}
         self._output: SchedulerOutput | None = None
@@ -202,7 +201,7 @@ class TalkerWorker(Worker):
         tokens = pool.symbols[slots, np.minimum(pointers, last), 1].astype(np.int64)
         has_hidden = tokens >= 0
         started = time.monotonic_ns()
-        hidden = self._hidden[torch.from_numpy(slots), torch.from_numpy(np.maximum(tokens, 0))].float()
+        rows = torch.from_numpy(pool.hidden[slots, np.maximum(tokens, 0)]).view(torch.bfloat16)
         pool.counters[2] += len(slots)
         pool.counters[3] += time.monotonic_ns() - started
-        return torch.from_numpy(symbols.astype(np.int64)), hidden, torch.from_numpy(has_hidden)
+        return torch.from_numpy(symbols.astype(np.int64)), rows.float(), torch.from_numpy(has_hidden)

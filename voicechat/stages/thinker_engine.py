@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from voicechat.stages.bookkeeping import acknowledge, batch_order, open_pool, request_facts, spans
+from voicechat.stages.bookkeeping import acknowledge, batch_order, open_pool, request_facts, start_positions
 from voicechat.stages.host import die_with_parent
 from voicechat.stages.worker import Worker
 
@@ -51,7 +51,6 @@ class ThinkerWorker(Worker):
         die_with_parent()
         super().init_device()
         self._pool = open_pool(self.vllm_config)
-        self._rows = torch.from_numpy(self._pool.hidden).view(torch.bfloat16)
         self._requests: dict[str, dict[str, Any]] = {}
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
@@ -68,20 +67,27 @@ class ThinkerWorker(Worker):
         return result
 
     def _capture(self, hidden: torch.Tensor, output: SchedulerOutput) -> None:
-        pool, started, written = self._pool, time.monotonic_ns(), 0
-        for span in spans(batch_order(self.model_runner), output):
-            facts = self._requests.get(span.request_id)
-            if facts is None:
-                continue
-            row = span.start - facts["first"]  # of the span's first position; negative inside the prompt
-            skip = max(0, -row)
-            end = min(row + span.count, pool.spec.max_rows)
-            if row + skip < end:
-                count = end - row - skip
-                source = hidden[span.offset + skip : span.offset + skip + count]
-                self._rows[facts["slot"], row + skip : end].copy_(source)
-                pool.hidden_ready[facts["slot"]] = end
-                written += count
+        """Write the rows of this step, ``hidden`` ``[tokens of the batch, hidden size]``, as bfloat16 bits.
+
+        Runs once per token with the caches full of the model's weights, so it spares every call that it can.
+        """
+        started, written, offset = time.monotonic_ns(), 0, 0
+        rows, ready, most = self._pool.hidden, self._pool.hidden_ready, self._pool.spec.max_rows
+        starts, counts = start_positions(output), output.num_scheduled_tokens
+        bits = (hidden if hidden.dtype == torch.bfloat16 else hidden.bfloat16()).view(torch.uint16).numpy()
+        for request_id in batch_order(self.model_runner):
+            count = counts[request_id]
+            facts = self._requests.get(request_id)
+            if facts is not None:
+                row = starts[request_id] - facts["first"]  # of the first position; negative inside the prompt
+                skip = -row if row < 0 else 0
+                end = min(row + count, most)
+                if row + skip < end:
+                    slot = facts["slot"]
+                    rows[slot, row + skip : end] = bits[offset + skip : offset + end - row]
+                    ready[slot] = end
+                    written += end - row - skip
+            offset += count
         if written:
-            pool.counters[0] += written
-            pool.counters[1] += time.monotonic_ns() - started
+            self._pool.counters[0] += written
+            self._pool.counters[1] += time.monotonic_ns() - started
