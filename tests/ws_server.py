@@ -31,7 +31,7 @@ def pcm(sound: np.ndarray) -> str:
 
 def spoken(seconds: float = 0.8) -> np.ndarray:
     """A turn as a microphone hears it, at 24 kHz."""
-    return np.concatenate([silence(0.4, 24_000), voice(seconds, 24_000), silence(0.8, 24_000)])
+    return np.concatenate([silence(0.4, 24_000), voice(seconds, 24_000), silence(1.6, 24_000)])
 
 
 class Server:

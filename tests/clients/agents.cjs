@@ -33,6 +33,12 @@ const until = (emitter, kind) =>
     });
   });
 
+const history = () =>
+  session.history.map((item) => ({
+    role: item.role,
+    text: (item.content ?? []).map((part) => part.transcript ?? part.text ?? "").join(" "),
+  }));
+
 async function main() {
   await session.connect({ apiKey: "none" });
   session.sendAudio(read(turn));
@@ -46,14 +52,12 @@ async function main() {
   const interrupted = until(session, "audio_interrupted");
   session.sendAudio(read(interruption));
   await interrupted;
-  await until(session, "agent_end");
-  session.sendAudio(new ArrayBuffer(48_000));
-  await until(session, "agent_end");
-
-  seen.history = session.history.map((item) => ({
-    role: item.role,
-    text: (item.content ?? []).map((part) => part.transcript ?? part.text ?? "").join(" "),
-  }));
+  session.sendAudio(new ArrayBuffer(80_000));
+  for (let waited = 0; !history().at(-1)?.text.includes("three."); waited += 20) {
+    if (waited > 20_000) throw new Error(`no third answer; ${JSON.stringify([seen, history()])}`);
+    await sleep(20);
+  }
+  seen.history = history();
   session.close();
   console.log(JSON.stringify(seen));
 }

@@ -65,7 +65,7 @@ async def test_three_turns_with_an_interruption(serve):
         assert cascade.responses[1].cancelled.is_set()
 
         cascade.answer = None
-        push(session, np.zeros(24_000))
+        push(session, np.zeros(40_000))
         assert (await answer(await asyncio.wait_for(generations.get(), 20)))[0] == "You said: three."
         assert (await answer(await asyncio.wait_for(session.generate_reply(instructions="Go on."), 20)))[1] > 0
         assert heard == ["one", "two", "three"]

@@ -91,7 +91,7 @@ async def test_three_turns_with_an_interruption(serve):
         await session.send_audio(sound(voice(0.8, 24_000)))
         await next_event(session, "audio_interrupted")
         cascade.answer = None
-        await session.send_audio(bytes(2 * 24_000))
+        await session.send_audio(bytes(2 * 40_000))
         await next_event(session, "agent_end")
         await next_event(session, "agent_end")
         said = transcripts(session)

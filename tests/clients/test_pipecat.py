@@ -83,7 +83,7 @@ async def test_three_turns_with_an_interruption(serve):
     await sink.until(LLMFullResponseEndFrame)
     assert cascade.responses[2].cancelled.is_set()
     cascade.answer = None
-    await task.queue_frame(sound(np.zeros(24_000)))
+    await task.queue_frame(sound(np.zeros(40_000)))
     assert "three" in said(await sink.until(TTSStoppedFrame))
     await task.queue_frame(EndFrame())
     await asyncio.wait_for(running, 10)

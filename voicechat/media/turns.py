@@ -122,6 +122,7 @@ class _Turn:
     voiced: int
     paused: bool = False
     announced: bool = False  # the pause was told of: not if the turn holds too little voice anyway
+    enough: int | None = None  # frames of silence that end it, if fewer than by the settings
     run: int = 0  # voiced frames in a row, while paused
 
     def audio(self, tail: int) -> EarsPcm:
@@ -175,6 +176,11 @@ class TurnDetector:
         for _ in range(frames):
             effects += self.push(np.zeros(FRAME_SAMPLES, dtype=np.float32), voiced=False)
         return effects
+
+    def expect_end(self, silence_ms: int) -> None:
+        """During a pause: the turn seems to be over, so that ``silence_ms`` end it, unless the speaker goes on."""
+        if self._turn is not None and self._turn.paused:
+            self._turn.enough = _frames(max(silence_ms, FRAME_MS))
 
     def clear(self) -> list[Effect]:
         """Forget all sound held, an open turn included."""
@@ -234,6 +240,7 @@ class TurnDetector:
                 turn.spoken_until = len(turn.frames)
             elif turn.run >= _frames(settings.resume_ms):
                 turn.paused = False
+                turn.enough = None
                 turn.spoken_until = len(turn.frames)
                 if turn.announced:
                     turn.announced = False
@@ -241,7 +248,8 @@ class TurnDetector:
         else:
             turn.run = 0
             silence = len(turn.frames) - turn.spoken_until
-            if silence >= _frames(settings.silence_ms):
+            needed = _frames(settings.silence_ms)
+            if silence >= (needed if turn.enough is None else min(needed, turn.enough)):
                 return [self._close(turn, EndReason.SILENCE)]
             if not turn.paused and silence >= _frames(settings.pause_ms):
                 turn.paused = True

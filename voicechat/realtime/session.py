@@ -29,6 +29,7 @@ from voicechat.realtime.conversation import CHARS_PER_TOKEN, SILENT, Conversatio
 from voicechat.realtime.ears import Ears, Waiting
 from voicechat.realtime.errors import ClientError, cascade_error
 from voicechat.realtime.items import Item, Part
+from voicechat.realtime.judgement import PATIENCE, sounds_finished
 from voicechat.realtime.outbox import Clip, Close, Outbox, Output
 from voicechat.realtime.playback import Playback
 from voicechat.realtime.replies import Replies
@@ -164,6 +165,7 @@ class Session:
             if waiting is not None:
                 self._understood(waiting, text)
             elif self.ears.is_guess(job):
+                self._judge(text)
                 self._foresee(text)
         return self.out.take()
 
@@ -282,6 +284,12 @@ class Session:
             waiting.times.transcript = self.out.now
             self._owed = waiting.times
         self.proceed()
+
+    def _judge(self, text: str) -> None:
+        """The speaker pauses after ``text``: is that the end?"""
+        detection = self.config.detection
+        if detection is not None and detection.kind == "semantic_vad" and sounds_finished(text):
+            self.turns.expect_end(PATIENCE[detection.eagerness].finished_ms)
 
     def _foresee(self, text: str) -> None:
         detection = self.config.detection

@@ -12,6 +12,7 @@ from voicechat.cascade.api import PCM_RATE, ModelInfo
 from voicechat.media.turns import TurnSettings
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.fields import Fields, unsupported, wrong_type
+from voicechat.realtime.judgement import PATIENCE
 from voicechat.realtime.outbox import AudioFormat
 from voicechat.realtime.tools import Tool, parse_tools
 
@@ -25,7 +26,6 @@ PRESET_VOICES = ("alloy", "ash", "ballad", "coral", "echo", "marin", "sage", "sh
 
 MIN_SPEED, MAX_SPEED = 0.25, 1.5
 
-_EAGERNESS = {"low": 900, "medium": 500, "auto": 500, "high": 300}
 _SESSION = (
     "type", "object", "id", "expires_at", "model", "instructions", "voice", "latency_first", "output_modalities",
     "max_output_tokens", "tools", "tool_choice", "parallel_tool_calls", "tracing", "truncation", "include", "prompt",
@@ -39,7 +39,8 @@ _RESPONSE = (
 
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
-    """``turn_detection`` of the protocol. For ``semantic_vad`` the silence follows from ``eagerness``."""
+    """``turn_detection`` of the protocol. For ``semantic_vad`` the silence follows from ``eagerness``, and from whether
+    what was said sounds finished."""
 
     kind: Literal["server_vad", "semantic_vad"] = "server_vad"
     threshold: float = 0.5
@@ -52,7 +53,9 @@ class TurnDetection:
 
     def turn_settings(self, base: TurnSettings) -> TurnSettings:
         """``base`` with this client's times."""
-        silence = _EAGERNESS[self.eagerness] if self.kind == "semantic_vad" else self.silence_duration_ms
+        silence = self.silence_duration_ms
+        if self.kind == "semantic_vad":
+            silence = PATIENCE[self.eagerness].unfinished_ms
         return dataclasses.replace(base, silence_ms=silence, prefix_ms=self.prefix_padding_ms)
 
     def to_dict(self) -> dict[str, Any]:
@@ -298,7 +301,7 @@ def _detection(current: TurnDetection | None, fields: Fields | None) -> TurnDete
         "silence_duration_ms": fields.integer("silence_duration_ms", 20, 10_000),
         "create_response": fields.boolean("create_response"),
         "interrupt_response": fields.boolean("interrupt_response"),
-        "eagerness": fields.choice("eagerness", tuple(_EAGERNESS)),
+        "eagerness": fields.choice("eagerness", tuple(PATIENCE)),
     }
     changes = {name: value for name, value in read.items() if value is not None}
     if fields.has("idle_timeout_ms"):

@@ -93,6 +93,11 @@ class Turns:
         # the pause that this makes up is none that anybody should act upon
         return self._shifted([e for e in effects if not isinstance(e, turns.SpeechPaused | turns.SpeechResumed)])
 
+    def expect_end(self, silence_ms: int) -> None:
+        """What was said sounds finished: so much silence is enough."""
+        if self._detector is not None:
+            self._detector.expect_end(silence_ms)
+
     def clear(self) -> list[turns.Effect]:
         """Forget all sound that is held."""
         self._buffer.clear()
