@@ -17,8 +17,9 @@ from voicechat.config import load_settings
 
 @pytest.fixture(scope="session")
 def plain_models() -> AssembledPaths:
-    """Folders of ``embedded-tiny`` with its Thinker as it is, not quantised."""
-    return assemble(load_settings("embedded-tiny", overrides=["model.thinker.quantization=none"]))
+    """Folders of ``embedded-tiny`` with Thinker and Talker as they are, not quantised."""
+    plain = ("model.thinker.quantization=none", "model.talker.quantization=none")
+    return assemble(load_settings("embedded-tiny", overrides=plain))
 
 
 @pytest.fixture(scope="module", autouse=True)

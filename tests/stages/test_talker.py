@@ -7,7 +7,6 @@ import random
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,7 +75,7 @@ class Running:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(stage_host: None, models: AssembledPaths) -> AsyncIterator[Running]:
+async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterator[Running]:
     from transformers import LlamaForCausalLM
 
     spec = PoolSpec(
@@ -90,8 +89,8 @@ async def running(stage_host: None, models: AssembledPaths) -> AsyncIterator[Run
         bay_samples=64,
     )
     config = TalkerConfig(
-        model_dir=str(plain_talker(models)),
-        weights_dir=str(models.weights),
+        model_dir=str(plain_models.talker),
+        weights_dir=str(plain_models.weights),
         thinker="smollm2-135m",
         pool=spec,
         dtype="float32",
@@ -108,18 +107,11 @@ async def running(stage_host: None, models: AssembledPaths) -> AsyncIterator[Run
     try:
         await host.stage.start()
         llama = LlamaForCausalLM.from_pretrained(config.model_dir, dtype=torch.float32).eval()
-        conditioner = Conditioner.from_weights(models.weights, "smollm2-135m")
-        yield Running(host, pool, llama, conditioner, load_voice_config(models.weights).talker.voices[0])
+        conditioner = Conditioner.from_weights(plain_models.weights, "smollm2-135m")
+        yield Running(host, pool, llama, conditioner, load_voice_config(plain_models.weights).talker.voices[0])
     finally:
         await host.stage.stop()
         pool.close()
-
-
-def plain_talker(models: AssembledPaths) -> Path:
-    """The Talker exported for this test if the served one is quantised."""
-    if not list(models.talker.glob("*.safetensors")):
-        raise AssertionError(f"no weights in {models.talker}")
-    return models.talker
 
 
 def pieces_of(text: str) -> list[str]:

@@ -31,7 +31,7 @@ from voicechat.models.embedded.voicebox import (
 from voicechat.stages.voicebox import run
 
 STEPS = 140
-EDGE_SNR = {"latency_first": 35.0, "quality_first": 60.0}
+EDGE_SNR = {"latency_first": 60.0, "quality_first": 60.0}
 """dB by which the sound is above what streaming changes in it, at the least, with the contexts of the settings."""
 
 
