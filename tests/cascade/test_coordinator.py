@@ -285,6 +285,18 @@ def test_a_question_of_text_and_sounds() -> None:
     simulated(body)
 
 
+def test_many_sounds_of_one_caller_leave_room_for_others() -> None:
+    """More than there are bays and places to wait: the caller does not stand in its own way."""
+
+    async def body(world: World) -> None:
+        caller = world.ask(*(AudioPart(np.zeros(100 + index, np.float32)) for index in range(20)), audio=False)
+        assert await transcribed(world, 7) == "7"
+        await world.all_ended()
+        assert caller.events[0] == Heard(tuple(str(100 + index) for index in range(20)))
+
+    simulated(body, waiting=3)
+
+
 def test_text_alone_needs_no_slot() -> None:
     async def body(world: World) -> None:
         blockers = [world.ask() for _ in range(2)]

@@ -239,11 +239,11 @@ class Coordinator:
         return ("thinker", "talker", "voicebox") if request.audio else ("thinker",)
 
     async def _hear(self, state: ResponseState) -> tuple[Turn, ...]:
-        """The conversation as text; sounds go to the ears, all at once."""
+        """The conversation as text; sounds go to the ears, one after another, so that no caller takes all bays."""
         sounds = [part for message in state.request.messages for part in message.parts if isinstance(part, AudioPart)]
         if sounds:
             state.audio_in_seconds = sum(len(part.pcm) for part in sounds) / EARS_RATE
-            texts = await asyncio.gather(*(self.transcribe(part.pcm) for part in sounds))
+            texts = [await self.transcribe(part.pcm) for part in sounds]
             state.marks.note("ears")
             state.emit(Heard(tuple(texts)))
             heard = iter(texts)
