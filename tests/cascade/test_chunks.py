@@ -131,3 +131,11 @@ def test_what_is_no_policy(fields: tuple) -> None:
 def test_settings_become_a_policy() -> None:
     settings = ChunkSettings(first_chunk=3, growth=1.5, max_chunk=9, left_context=7)
     assert chunk_policy(settings) == ChunkPolicy(3, 1.5, 9, 7, RIGHT_CONTEXT)
+
+
+@given(st.integers(0, 100))
+def test_other_replies_lengthen_the_first_chunk_within_bounds(others: int) -> None:
+    policy = ChunkPolicy(first=6, growth=1.5, largest=24, left=24, right=2)
+    eased = policy.eased(others)
+    assert policy.first <= eased.first <= policy.largest
+    assert eased.first == policy.first if not others else eased.first > policy.first

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+EASE_STEPS = 2
+"""Steps by which each other reply in the making lengthens a reply's first chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,10 @@ class ChunkPolicy:
     def __post_init__(self) -> None:
         if self.first < 1 or self.growth < 1 or self.largest < self.first or self.left < 0 or self.right < 0:
             raise ValueError(f"not a chunk policy: {self}")
+
+    def eased(self, others: int) -> ChunkPolicy:
+        """The policy beside ``others`` replies in the making: a longer first chunk, for the second one comes later."""
+        return replace(self, first=min(self.largest, self.first + EASE_STEPS * others))
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,8 @@ class Coordinator:
             if not self.stages[name].up:  # it died while this response waited
                 raise StageFailed(name, f"The {name} stage is down. Please try again in a moment.")
         if request.audio:
-            state.chunks = ChunkBuffer(self._policies[request.latency_first])
+            others = sum(other.chunks is not None and not other.ended for other in self._states.values())
+            state.chunks = ChunkBuffer(self._policies[request.latency_first].eased(others))
             state.inside.add("talker")
             self.stages["talker"].send(Speak(state.number, slot, generation, voice, sampling.seed))
         state.inside.add("thinker")
