@@ -23,6 +23,7 @@ let typedOnly = false;
 let state = "idle";
 let owed = false; // something was said that has no sound yet
 let generating = false; // a response is being made
+let sounding = false; // a response is heard, or waits because you may be interrupting
 const items = new Map(); // item id -> { bubble, note }
 const responses = new Map(); // response id -> item id
 const level = new Level();
@@ -77,7 +78,7 @@ function dropItem(itemId) {
 }
 
 function settle() {
-  if (state === "hearing" || state === "thinking") setState(owed ? "thinking" : "listening");
+  if (state === "hearing" || state === "thinking") setState(sounding ? "speaking" : owed ? "thinking" : "listening");
 }
 
 const handlers = {
@@ -128,12 +129,15 @@ const handlers = {
   },
   "output_audio_buffer.started"() {
     owed = false;
+    sounding = true;
     if (state !== "hearing") setState("speaking");
   },
   "output_audio_buffer.stopped"() {
+    sounding = false;
     if (state === "speaking") setState("listening");
   },
   "output_audio_buffer.cleared"() {
+    sounding = false;
     if (state === "speaking") setState("listening");
   },
   "conversation.item.truncated"({ item_id }) {
@@ -166,7 +170,7 @@ async function startCall({ withMicrophone }) {
   $("key-form").hidden = true;
   typedOnly = !withMicrophone;
   muted = false;
-  owed = generating = false;
+  owed = generating = sounding = false;
   $("mute").setAttribute("aria-pressed", "false");
   delete page.dataset.muted;
   setState("connecting");

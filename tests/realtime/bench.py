@@ -225,7 +225,8 @@ class Bench:
         if self.session.limits.server_plays:
             assert self.playing == self.session.playback.busy, "what plays is what the session believes to play"
             detector = self.session.turns._detector
-            assert not self.held or (detector is not None and detector.suspecting), "held only while somebody may speak"
+            may_speak = detector is not None and (detector.suspecting or detector.speaking)
+            assert may_speak or not self.held, "held only while somebody may be interrupting"
         self._check_parts()
         self._check_items()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.realtime.bench import Bench
-from voicechat.realtime.judgement import sounds_finished
+from voicechat.realtime.judgement import is_listening, sounds_finished
 
 
 @pytest.mark.parametrize("text", ["Hello.", "Stop!", "What time is it?", 'He said "no."', "Yes.", "What is that for?"])
@@ -18,6 +18,11 @@ def test_finished(text):
 )
 def test_unfinished(text):
     assert not sounds_finished(text)
+
+
+def test_listening():
+    assert all(map(is_listening, ["Mm-hm.", "uh-huh", "Yeah.", "Okay, I see.", "", "..."]))
+    assert not any(map(is_listening, ["No.", "Stop", "Okay, stop.", "Yes, but", "I want", "yeah yeah yeah yeah yeah"]))
 
 
 def listening(eagerness: str = "auto") -> Bench:

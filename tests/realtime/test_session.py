@@ -114,7 +114,7 @@ def test_barge_in_where_the_server_plays_truncates_at_what_was_played():
     bench.turn()
     bench.say(*["word "] * 20)
     bench.play(1.0)
-    bench.hear(0.5, True)
+    bench.hear(0.7, True)
     started = bench.kinds().index("input_audio_buffer.speech_started", 4)
     assert bench.kinds()[started + 1] == "output_audio_buffer.cleared"
     (truncated,) = bench.all("conversation.item.truncated")
@@ -170,9 +170,76 @@ def test_a_cough_where_the_server_plays_makes_it_wait_and_go_on():
     bench.play(0.2)
     assert bench.played == before + 4800, "on from the very sample"
     assert "output_audio_buffer.cleared" not in bench.kinds()
-    bench.hear(0.5, True)
+    bench.hear(0.7, True)
     assert "output_audio_buffer.cleared" in bench.kinds() and not bench.held
     assert bench.all("conversation.item.truncated")[0]["audio_end_ms"] == 1200
+    bench.check()
+
+
+def interrupted_by(text: str | None, voice: float = 0.4) -> Bench:
+    """A reply that the server plays, into which the user speaks shortly; ``text`` is what the ears make of it."""
+    bench = Bench(server_plays=True)
+    bench.turn()
+    bench.say(*["word "] * 20)
+    bench.play(1.0)
+    bench.hear(voice, True)
+    assert bench.held and len(bench.all("input_audio_buffer.speech_started")) == 2
+    bench.hear(0.24, False)
+    assert bench.held, "it waits for the words"
+    if text is not None:
+        bench.understand(text)
+    return bench
+
+
+@pytest.mark.parametrize("text", ["Mm-hm.", "Uh-huh", "Yeah, okay.", "", "I see!"])
+def test_a_listeners_word_does_not_stop_the_reply(text):
+    bench = interrupted_by(text)
+    assert not bench.held and bench.playing
+    before = bench.played
+    bench.hear(0.1, False)
+    bench.play(0.4)
+    assert bench.played == before + 9600
+    assert bench.kinds()[-2:] == ["input_audio_buffer.speech_stopped", "input_audio_buffer.cleared"]
+    assert len(bench.all("input_audio_buffer.committed")) == 1 and len(bench.started) == 1
+    bench.finish()
+    bench.play(10)
+    assert bench.done()["status"] == "completed"
+    bench.check()
+
+
+@pytest.mark.parametrize("text", ["Stop.", "No, wait.", "Yes, but why?"])
+def test_a_short_word_that_means_something_stops_the_reply(text):
+    bench = interrupted_by(text)
+    assert bench.kinds()[-1] == "conversation.item.truncated" and not bench.playing
+    bench.hear(0.4, False)
+    assert bench.asked()[-1] == ("user", text)
+    bench.check()
+
+
+def test_what_the_ears_can_not_judge_in_time_stops_the_reply():
+    bench = interrupted_by(None)
+    bench.hear(0.5, False)
+    assert "output_audio_buffer.cleared" in bench.kinds()
+    bench.check()
+    bench = interrupted_by(None)
+    (job,) = bench.jobs
+    bench.take(bench.session.on_text_failed(job, TimeoutError()))
+    assert "output_audio_buffer.cleared" in bench.kinds()
+    bench.check()
+
+
+def test_a_reply_that_waits_goes_on_if_it_may_not_be_interrupted_any_more():
+    bench = interrupted_by(None)
+    bench.tell("session.update", session={"audio": {"input": {"turn_detection": {"interrupt_response": False}}}})
+    bench.hear(0.5, False)
+    assert not bench.held and bench.playing
+    bench.check()
+
+
+def test_a_listener_who_goes_on_to_speak_stops_the_reply():
+    bench = interrupted_by("Yeah.")
+    bench.hear(0.7, True)
+    assert "output_audio_buffer.cleared" in bench.kinds()
     bench.check()
 
 

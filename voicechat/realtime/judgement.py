@@ -1,4 +1,4 @@
-"""Does what was said sound finished? Judged by its words, for ``semantic_vad``. Pure.
+"""What the words of the user say about the turn: is it finished, or was it none at all? Pure.
 
 The ears punctuate: a sentence that ends in a full stop is over, one that trails off, or breaks off after a word that
 needs another, is not.
@@ -17,6 +17,15 @@ _OPEN_WORDS = frozenset(
 )
 
 
+_LISTENING = frozenset(
+    "mm mmm hm hmm mhm mmhm mmhmm uh huh uhhuh um ah aha oh ooh wow yeah yep yup yes ok okay right sure cool nice i "
+    "see".split()
+)
+
+JUDGE_MS = 360
+"""So much voice after the onset of a turn is an interruption of a reply, whatever the words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """Milliseconds of silence that end a turn: one that sounds finished, and one that does not."""
@@ -32,6 +41,12 @@ PATIENCE = {
     "high": Patience(240, 700),
 }
 """By the ``eagerness`` of the protocol."""
+
+
+def is_listening(text: str) -> bool:
+    """True if ``text`` only says that its speaker is listening ("mm-hm", "yeah, okay"), or nothing at all."""
+    words = "".join(char if char.isalpha() or char.isspace() else " " for char in text.lower()).split()
+    return len(words) <= 4 and all(word in _LISTENING for word in words)
 
 
 def sounds_finished(text: str) -> bool:

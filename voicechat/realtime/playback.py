@@ -61,6 +61,11 @@ class Playback:
         return self._out.now < self._until
 
     @property
+    def held(self) -> bool:
+        """True while the sound waits because somebody may be interrupting."""
+        return self._stream is not None and self._stream.held
+
+    @property
     def pushed(self) -> int:
         """Samples of the current (or last) stream that were made."""
         return 0 if self._stream is None else self._stream.pushed

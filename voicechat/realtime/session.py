@@ -23,13 +23,14 @@ from voicechat.media.turns import (
     TurnEnded,
     TurnSettings,
 )
+from voicechat.media.vad import FRAME_MS
 from voicechat.realtime.client_events import ClientEvent
 from voicechat.realtime.commands import Commands
 from voicechat.realtime.conversation import CHARS_PER_TOKEN, SILENT, Conversation
 from voicechat.realtime.ears import Ears, Waiting
 from voicechat.realtime.errors import ClientError, cascade_error
 from voicechat.realtime.items import Item, Part
-from voicechat.realtime.judgement import PATIENCE, sounds_finished
+from voicechat.realtime.judgement import JUDGE_MS, PATIENCE, is_listening, sounds_finished
 from voicechat.realtime.outbox import Clip, Close, Outbox, Output
 from voicechat.realtime.playback import Playback
 from voicechat.realtime.replies import Replies
@@ -82,6 +83,8 @@ class Session:
         self.turns = Turns(limits.turns, config.detection)
         self._commands = Commands(self)
         self._item_id = ""  # of the turn that is being spoken
+        self._spoken_ms = 0  # of voice in it since then
+        self._nothing = False  # it only says that the user is listening
         self._owed: Times | None = None  # the user said something that has no reply yet
         self._opened: float | None = None
         self._warned = False
@@ -127,6 +130,9 @@ class Session:
         """
         if not self._closed and self._opened is not None:
             self.perform(self.turns.push(frame, voiced, strict=self.playback.sounding))
+            self._spoken_ms += FRAME_MS * voiced
+            if self._spoken_ms >= JUDGE_MS and self.playback.held and self.turns.speaking:
+                self._yield_to_user()
         return self.out.take()
 
     def on_starved(self, frames: int) -> list[Output]:
@@ -171,6 +177,8 @@ class Session:
 
     def on_text_failed(self, job: int, error: CascadeError | TimeoutError) -> list[Output]:
         """A sound could not be transcribed."""
+        if not self._closed and self.ears.is_guess(job) and self.playback.held:
+            self._yield_to_user()  # it can't be judged
         if not self._closed and (waiting := self.ears.on_failed(job)) is not None:
             if self.config.transcription is not None:
                 inner = {**cascade_error(error), "param": None}
@@ -205,8 +213,9 @@ class Session:
                     self.drop_guess()
                     self._asked_again = False
                     self.out.send("input_audio_buffer.speech_started", audio_start_ms=start_ms, item_id=self._item_id)
-                    self._yield_to_user()
-                    self.playback.release()
+                    self._nothing, self._spoken_ms = False, 0
+                    if not self.playback.held:
+                        self._yield_to_user()
                 case SpeechSuspected():
                     if self.config.detection is not None and self.config.detection.interrupt_response:
                         self.playback.hold()
@@ -216,12 +225,16 @@ class Session:
                     self.ears.guess(Clip(audio, EARS_RATE))
                 case SpeechResumed():
                     self.drop_guess()
+                    if self._nothing:
+                        self._nothing = False
+                        self._yield_to_user()
                 case TurnDiscarded(end_ms):
-                    self.drop_guess()
-                    self.out.send("input_audio_buffer.speech_stopped", audio_end_ms=end_ms, item_id=self._item_id)
-                    self.out.send("input_audio_buffer.cleared")
-                    self.reply_if_owed()
+                    self._discard_turn(end_ms)
+                case TurnEnded() if self._nothing:
+                    self._discard_turn(effect.end_ms)
                 case TurnEnded():
+                    if self.playback.held:
+                        self._yield_to_user()
                     self._end_turn(effect)
 
     def proceed(self) -> None:
@@ -249,11 +262,21 @@ class Session:
         """Stop the live reply; if nothing of it was heard yet, it is still owed."""
         detection, reply = self.config.detection, self.replies.current
         if detection is None or not detection.interrupt_response or reply is None:
+            self.playback.release()
             return
         heard = self.playback.sounding or (not self.limits.server_plays and reply.spoken > 0)
         if not heard and reply.spec.in_conversation and reply.inputs is None:
             self._owed = self._owed or reply.times
         self.replies.interrupt("turn_detected")
+
+    def _discard_turn(self, end_ms: int) -> None:
+        """It was no turn: a reply that waited for it goes on."""
+        self._nothing = False
+        self.drop_guess()
+        self.playback.release()
+        self.out.send("input_audio_buffer.speech_stopped", audio_end_ms=end_ms, item_id=self._item_id)
+        self.out.send("input_audio_buffer.cleared")
+        self.reply_if_owed()
 
     def _end_turn(self, turn: TurnEnded) -> None:
         item_id, self._item_id = self._item_id or self.out.new_id("item"), ""
@@ -286,7 +309,14 @@ class Session:
         self.proceed()
 
     def _judge(self, text: str) -> None:
-        """The speaker pauses after ``text``: is that the end?"""
+        """The speaker pauses after ``text``: was it meant as an interruption? Is it the end?"""
+        if self.playback.held:
+            if is_listening(text):
+                self._nothing = True
+                self.playback.release()
+                self.turns.expect_end(0)
+            else:
+                self._yield_to_user()
         detection = self.config.detection
         if detection is not None and detection.kind == "semantic_vad" and sounds_finished(text):
             self.turns.expect_end(PATIENCE[detection.eagerness].finished_ms)

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 from voicechat.cascade.api import PCM_RATE, ModelInfo
 from voicechat.media.turns import TurnSettings
 from voicechat.realtime.errors import ClientError
+from voicechat.realtime.extras import read_kept, read_noise_reduction, read_transcription
 from voicechat.realtime.fields import Fields, unsupported, wrong_type
 from voicechat.realtime.judgement import PATIENCE
 from voicechat.realtime.outbox import AudioFormat
@@ -143,9 +144,7 @@ class SessionConfig:
             changes["tool_choice"] = _tool_choice(fields)
         _no_prompt(fields)
         fields.boolean("parallel_tool_calls")
-        kept = {key: fields.get(key) for key in ("tracing", "truncation", "include", "reasoning") if fields.has(key)}
-        _check_kept(fields)
-        changes["kept"] = {**self.kept, **kept}
+        changes["kept"] = {**self.kept, **read_kept(fields)}
         if (audio := fields.object("audio")) is not None:
             changes |= self._audio(audio, model, voice_locked, fixed_speed)
         return dataclasses.replace(self, **changes)
@@ -196,10 +195,10 @@ class SessionConfig:
             heard.only(("format", "noise_reduction", "transcription", "turn_detection"))
             if heard.get("format") is not None:
                 changes["input_format"] = _format(heard)
-            for key in ("noise_reduction", "transcription"):
-                if heard.has(key):
-                    heard.object(key)
-                    changes[key] = heard.get(key)
+            if heard.has("noise_reduction"):
+                changes["noise_reduction"] = read_noise_reduction(heard)
+            if heard.has("transcription"):
+                changes["transcription"] = read_transcription(heard)
             if heard.has("turn_detection"):
                 changes["detection"] = _detection(self.detection, heard.object("turn_detection"))
         if (spoken := audio.object("output")) is not None:
@@ -337,15 +336,6 @@ def _tool_choice(fields: Fields) -> object:
 def _no_prompt(fields: Fields) -> None:
     if fields.get("prompt") is not None:
         raise unsupported(fields.path("prompt"), "there are no stored prompts here; send instructions.")
-
-
-def _check_kept(fields: Fields) -> None:
-    if fields.get("tracing") is not None and fields.get("tracing") != "auto":
-        fields.object("tracing")
-    if fields.get("truncation") not in (None, "auto", "disabled"):
-        fields.object("truncation")
-    fields.array("include")
-    fields.object("reasoning")
 
 
 def _metadata(value: object) -> dict[str, str]:
