@@ -92,8 +92,8 @@ async def at_rest(cascade: Coordinator) -> None:
         assert time.monotonic() < end, f"{cascade.leases.free} slots are free, {len(cascade._states)} replies are left"
         await asyncio.sleep(0.01)
     assert cascade.leases.waiting == 0
-    assert cascade._bays.free == SLOTS
-    assert not cascade._hearings
+    assert cascade.hearing.bays.free == SLOTS
+    assert not cascade.hearing.pending
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -143,13 +143,13 @@ class World:
     async def rest(self) -> None:
         """Everything has come to its end: no slot, bay, state or waiting request is left over."""
         await self.all_ended()
-        leases, bays = self.cascade.leases, self.cascade._bays
+        leases, bays = self.cascade.leases, self.cascade.hearing.bays
         await self.run_until(
             lambda: (
                 leases.free == leases.total
                 and bays.free == bays.total
                 and not self.cascade._states
-                and not self.cascade._hearings
+                and not self.cascade.hearing.pending
                 and self.cascade.ready
             )
         )
@@ -434,7 +434,7 @@ def test_a_sound_that_waits_while_the_thinker_dies_is_told() -> None:
     async def body(world: World) -> None:
         hearing = [asyncio.create_task(world.cascade.transcribe(np.zeros(10, np.float32))) for _ in range(4)]
         await asyncio.sleep(0)
-        assert world.cascade._bays.waiting == 2
+        assert world.cascade.hearing.bays.waiting == 2
         world.stages["thinker"].die()
         for task in hearing:
             with pytest.raises(StageFailed) as error:

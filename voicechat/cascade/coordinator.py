@@ -32,7 +32,8 @@ from voicechat.cascade.api import (
     TextDelta,
 )
 from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
-from voicechat.cascade.leases import Lease, Leases
+from voicechat.cascade.hearing import Hearing
+from voicechat.cascade.leases import Leases
 from voicechat.cascade.messages import (
     Abort,
     Codes,
@@ -45,7 +46,6 @@ from voicechat.cascade.messages import (
     Speak,
     Spoken,
     Text,
-    Transcribe,
     Transcript,
     Turn,
     Written,
@@ -84,12 +84,10 @@ class Coordinator:
         self.model = model
         self.pool = pool
         self.leases = Leases(pool.spec.slots, max_waiting=max_waiting)
-        self._bays = Leases(pool.spec.bays, max_waiting=max_waiting)
         self._policies = policies
         self._decodes = decodes
         self._acquire_timeout = acquire_timeout
         self._states: dict[int, ResponseState] = {}
-        self._hearings: dict[int, tuple[asyncio.Future[str], Lease]] = {}
         self._numbers = itertools.count(1)
         self._died: dict[str, float] = {}
         self._warm = False
@@ -98,6 +96,13 @@ class Coordinator:
             name: spawner(on_message=functools.partial(self._dispatch, handlers[name]), on_death=self._stage_died)
             for name, spawner in spawners.items()
         }
+        self.hearing = Hearing(
+            pool,
+            self.stages["thinker"],
+            lambda: next(self._numbers),
+            acquire_timeout=acquire_timeout,
+            max_waiting=max_waiting,
+        )
         self._keepers: set[asyncio.Task[None]] = set()
 
     # ---- life
@@ -152,29 +157,7 @@ class Coordinator:
 
     async def transcribe(self, pcm: EarsPcm) -> str:
         """Text of float32 mono sound at 16 kHz, shape ``[samples]``."""
-        spec = self.pool.spec
-        if pcm.ndim != 1 or not len(pcm):
-            raise InvalidRequest("The sound is empty.", param="messages")
-        if len(pcm) > spec.bay_samples:
-            limit = spec.bay_samples / EARS_RATE
-            raise InvalidRequest(f"The sound is too long: at most {limit:g} s are heard at once.", param="messages")
-        stage = self.stages["thinker"]
-        if not stage.up:
-            raise NotReady("The server is not ready: the thinker stage is not up. Try again in a moment.")
-        lease = await self._bays.acquire(self._acquire_timeout)
-        if not self.stages["thinker"].up:  # it died while this sound waited
-            self._bays.release(lease, lambda: True)
-            raise StageFailed("thinker", "The thinker stage is down. Please try again in a moment.")
-        number = next(self._numbers)
-        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._hearings[number] = (future, lease)
-        self.pool.bays[lease.slot, : len(pcm)] = pcm
-        stage.send(Transcribe(number, lease.slot, len(pcm)))
-        try:
-            return await future
-        except asyncio.CancelledError:
-            stage.send(Abort(number))
-            raise
+        return await self.hearing.transcribe(pcm)
 
     # ---- a response's way
 
@@ -265,10 +248,9 @@ class Coordinator:
 
     def _from_thinker(self, message: StageMessage) -> None:
         if isinstance(message, Transcript):
-            self._heard(message.id, message.text)
+            self.hearing.settle(message.id, message.text)
             return
-        if isinstance(message, Failed) and message.id in self._hearings:
-            self._heard(message.id, CascadeError(message.message))
+        if isinstance(message, Failed) and self.hearing.settle(message.id, CascadeError(message.message)):
             return
         state = self._state_of(message)
         if state is None:
@@ -422,23 +404,12 @@ class Coordinator:
 
         self.leases.release(state.lease, quiet)
 
-    def _heard(self, number: int, outcome: str | CascadeError) -> None:
-        future, lease = self._hearings.pop(number)
-        self._bays.release(lease, lambda: True)
-        if future.done():
-            return
-        if isinstance(outcome, str):
-            future.set_result(outcome)
-        else:
-            future.set_exception(outcome)
-
     def _stage_died(self, stage: Stage, how: str) -> None:
         """Fail what was inside a dead stage, with one clear error each, then bring the stage back."""
         self._died[stage.name] = time.monotonic()
         error = f"The {stage.name} stage died ({how}) while it worked on this request. Please try again."
         if stage.name == "thinker":
-            for number in list(self._hearings):
-                self._heard(number, StageFailed(stage.name, error))
+            self.hearing.fail_all(lambda: StageFailed(stage.name, error))
         for state in list(self._states.values()):
             if stage.name == "voicebox":
                 lost = state.decoding is not None or (state.chunks is not None and not state.chunks.done)
