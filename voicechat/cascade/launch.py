@@ -103,6 +103,8 @@ def thinker_config(settings: Settings, paths: AssembledPaths, spec: PoolSpec, le
         repetition_penalty=mine.repetition_penalty,
         system_prompt=model.system_prompt or SYSTEM_PROMPT,
         log_level=level,
+        cores=mine.cores or (),
+        ears_compute_type=settings.ears.compute_type,
     )
 
 
@@ -129,6 +131,7 @@ def talker_config(
         top_k=voice["sampling"]["top_k"] if mine.top_k is None else mine.top_k,
         threads=mine.threads,
         log_level=level,
+        cores=mine.cores or (),
     )
 
 
@@ -152,4 +155,5 @@ def voicebox_config(
         threads=settings.voicebox.threads,
         shapes=tuple(sorted(shapes)),
         log_level=level,
+        cores=settings.voicebox.cores or (),
     )

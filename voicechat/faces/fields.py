@@ -6,30 +6,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from voicechat.faces.errors import ApiError
+from voicechat.realtime.fields import kind_of
 
 
 def bad_field(param: str, message: str, code: str = "invalid_value") -> ApiError:
     """A 400 for the field at path ``param``."""
     return ApiError(400, message, param=param, code=code)
-
-
-def kind_of(value: object) -> str:
-    """How messages call the type of a JSON value."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int():
-            return "an integer"
-        case float():
-            return "a decimal"
-        case str():
-            return "a string"
-        case list():
-            return "an array"
-        case _:
-            return "an object"
 
 
 def wrong_type(param: str, expected: str, value: object) -> ApiError:

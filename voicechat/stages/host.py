@@ -23,10 +23,12 @@ WATCH_PERIOD = 0.5
 _PR_SET_PDEATHSIG = 1
 
 
-def prepare_process(threads: int, log_level: int = logging.INFO) -> None:
-    """Set the process up before torch or vLLM are imported: group, signals, thread counts, logging."""
+def prepare_process(threads: int, log_level: int = logging.INFO, cores: tuple[int, ...] = ()) -> None:
+    """Set the process up before torch or vLLM are imported: group, signals, cores (none: all), threads, logging."""
     os.setpgid(0, 0)
     die_with_parent()
+    if cores:
+        os.sched_setaffinity(0, cores)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to handle; it then tells the stages
     os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

@@ -41,11 +41,12 @@ class TalkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     top_k: int
     threads: int
     log_level: int
+    cores: tuple[int, ...] = ()
 
 
 def run(sock: socket.socket, config: TalkerConfig) -> None:
     """Body of the spawned process."""
-    prepare_process(config.threads, config.log_level)
+    prepare_process(config.threads, config.log_level, config.cores)
     run_host(sock, lambda channel: Talker(channel, config))
 
 

@@ -162,11 +162,11 @@ class TalkerWorker(Worker):
         voices: list[int] = []
         pointers: list[int] = []
         bases: list[int] = []
-        for span in spans(request_ids, self._output):
+        for index, span in enumerate(spans(request_ids, self._output)):
             row = self._rows.get(span.request_id)
             if row is None:
                 continue
-            steps = self._advance(row, request_ids.index(span.request_id), span.start, span.count)
+            steps = self._advance(row, index, span.start, span.count)
             where.extend(range(span.offset, span.offset + span.count))
             slots.extend([row.slot] * span.count)
             voices.extend([row.voice] * span.count)

@@ -51,11 +51,13 @@ class ThinkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty: float
     system_prompt: str
     log_level: int
+    cores: tuple[int, ...] = ()
+    ears_compute_type: str = "int8"
 
 
 def run(sock: socket.socket, config: ThinkerConfig) -> None:
     """Body of the spawned process."""
-    prepare_process(config.threads, config.log_level)
+    prepare_process(config.threads, config.log_level, config.cores)
     run_host(sock, lambda channel: Thinker(channel, config))
 
 
@@ -122,7 +124,12 @@ class Thinker(Host):
         from voicechat.models.embedded.ears import Ears
 
         assert self.config.ears_dir is not None
-        self._ears = Ears(self.config.ears_dir, threads=self.config.ears_threads, beam_size=self.config.ears_beam_size)
+        self._ears = Ears(
+            self.config.ears_dir,
+            threads=self.config.ears_threads,
+            beam_size=self.config.ears_beam_size,
+            compute_type=self.config.ears_compute_type,
+        )
         self._ears.warm_up()
 
     def handle(self, message: Message) -> None:

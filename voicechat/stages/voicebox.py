@@ -30,11 +30,12 @@ class VoiceBoxConfig(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     shapes: tuple[int, ...]
     log_level: int
+    cores: tuple[int, ...] = ()
 
 
 def run(sock: socket.socket, config: VoiceBoxConfig) -> None:
     """Body of the spawned process."""
-    prepare_process(config.threads, config.log_level)
+    prepare_process(config.threads, config.log_level, config.cores)
     run_host(sock, lambda channel: VoiceBox(channel, config))
 
 
