@@ -46,8 +46,14 @@ class BenchError(Exception):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The subcommand's arguments."""
-    parser.add_argument("kind", choices=("rest", "webrtc"), help="the transport")
+    """The subcommand's arguments, for each kind of benchmark its own."""
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    _add_user_arguments(kinds.add_parser("rest", help="users over REST"))
+    _add_user_arguments(kinds.add_parser("webrtc", help="users in calls over WebRTC"))
+
+
+def _add_user_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the kinds with users in a closed loop."""
     parser.add_argument("--concurrency", type=_positive, default=1, metavar="N", help="users at a time (1)")
     parser.add_argument(
         "--turns", type=_positive, default=20, metavar="M", help="timed turns of all users together (20)"
