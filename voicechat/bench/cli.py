@@ -47,7 +47,7 @@ class BenchError(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The subcommand's arguments, for each kind of benchmark its own."""
-    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    kinds = parser.add_subparsers(dest="kind", metavar="kind", required=True)
     _add_user_arguments(kinds.add_parser("rest", help="users over REST"))
     _add_user_arguments(kinds.add_parser("webrtc", help="users in calls over WebRTC"))
 
