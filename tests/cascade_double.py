@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from voicechat.cascade.api import (
     Event,
     Finished,
     FinishReason,
+    InvalidRequest,
     ModelInfo,
     ResponseRequest,
+    SpeechRequest,
     StageTimes,
     TextDelta,
     TextPart,
@@ -56,6 +58,7 @@ class DoubleCascade:
     fail_after: int = 0
     heard: list[EarsPcm] = field(default_factory=list)
     requests: list[ResponseRequest] = field(default_factory=list)
+    speeches: list[SpeechRequest] = field(default_factory=list)
     responses: list[DoubleResponse] = field(default_factory=list)
     transcribe_cancelled: int = 0
 
@@ -66,6 +69,12 @@ class DoubleCascade:
     def respond(self, request: ResponseRequest) -> DoubleResponse:
         self.requests.append(request)
         response = DoubleResponse(self, request, f"double-{len(self.requests)}")
+        self.responses.append(response)
+        return response
+
+    def speak(self, request: SpeechRequest) -> DoubleResponse:
+        self.speeches.append(request)
+        response = DoubleResponse(self, request, f"double-speech-{len(self.speeches)}")
         self.responses.append(response)
         return response
 
@@ -82,18 +91,31 @@ class DoubleCascade:
         return self.transcripts[min(number, len(self.transcripts) - 1)]
 
 
+def _refusal(request: SpeechRequest, model: ModelInfo) -> InvalidRequest | None:
+    if request.voice not in (None, *model.voices):
+        return InvalidRequest(f"There is no voice '{request.voice}'.", param="voice")
+    if not any(character.isalnum() for character in request.text):
+        return InvalidRequest("Nothing in the text can be spoken.", param="text")
+    return None
+
+
 class DoubleResponse:
     """One response of :class:`DoubleCascade`."""
 
-    def __init__(self, cascade: DoubleCascade, request: ResponseRequest, response_id: str) -> None:
+    def __init__(self, cascade: DoubleCascade, request: ResponseRequest | SpeechRequest, response_id: str) -> None:
         self.id = response_id
         self.cancelled = asyncio.Event()
         self.ended = False
         self._cascade = cascade
-        part = request.messages[-1].parts[-1]
-        said = part.text if isinstance(part, TextPart) else "something"
-        self._text = cascade.answer or f"You said: {said}."
-
+        self._given = isinstance(request, SpeechRequest)
+        self._refusal: InvalidRequest | None = None
+        if isinstance(request, SpeechRequest):
+            self._text = request.text
+            self._refusal = _refusal(request, cascade.model)
+        else:
+            part = request.messages[-1].parts[-1]
+            said = part.text if isinstance(part, TextPart) else "something"
+            self._text = cascade.answer or f"You said: {said}."
         self._events: asyncio.Queue[Event | CascadeError] = asyncio.Queue()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -109,6 +131,9 @@ class DoubleResponse:
     async def _run(self) -> None:
         """As the real cascade does, a response runs whether or not somebody listens."""
         cascade = self._cascade
+        if self._refusal is not None:
+            self.ended = True
+            return self._events.put_nowait(self._refusal)
         loop = asyncio.get_running_loop()
         begun = loop.time()
         first = None
@@ -121,7 +146,8 @@ class DoubleResponse:
                 return self._events.put_nowait(cascade.fail_respond)
             if self.cancelled.is_set():
                 break
-            self._events.put_nowait(TextDelta(word if index == 0 else f" {word}"))
+            if not self._given:
+                self._events.put_nowait(TextDelta(word if index == 0 else f" {word}"))
             pcm = tone(cascade.word_seconds, position)
             position += len(pcm)
             await self._wait(cascade.word_delay)
@@ -130,7 +156,9 @@ class DoubleResponse:
                 self._events.put_nowait(AudioDelta(pcm))
         self.ended = True
         reason = FinishReason.CANCELLED if self.cancelled.is_set() else FinishReason.STOP
-        usage = Usage(prompt_tokens=10, completion_tokens=len(words), speech_tokens=position // 960)
+        usage = Usage(speech_tokens=position // 960, audio_out_seconds=position / PCM_RATE)
+        if not self._given:
+            usage = replace(usage, prompt_tokens=10, completion_tokens=len(words))
         self._events.put_nowait(Finished(reason, usage, StageTimes(first_audio=first, done=loop.time() - begun)))
         return None
 

@@ -25,6 +25,7 @@ from voicechat.cascade.api import (
     InvalidRequest,
     ModelInfo,
     ResponseRequest,
+    SpeechRequest,
     StageTimes,
     TextDelta,
     Usage,
@@ -97,6 +98,29 @@ class FakeResponse:
         yield Finished(reason, usage, StageTimes(ears=0.01 if heard else None, done=0.5, rows=len(words)))
 
 
+@dataclass
+class FakeSpeech(FakeResponse):
+    """Speaks the words of a given text."""
+
+    request: SpeechRequest  # type: ignore[assignment]
+
+    async def _script(self) -> AsyncIterator[Event]:
+        cascade, request = self.cascade, self.request
+        if request.voice not in (None, *cascade.model.voices):
+            raise InvalidRequest("There is no such voice.", param="voice")
+        words = [word for word in request.text.split() if any(letter.isalnum() for letter in word)]
+        if not words:
+            raise InvalidRequest("Nothing in the text can be spoken.", param="text")
+        for index in range(len(words)):
+            await either(cascade.gate, self.cancelled)
+            if cascade.pause_s:
+                await asyncio.sleep(cascade.pause_s)
+            yield AudioDelta(sine(cascade.hertz, index * WORD_SAMPLES, WORD_SAMPLES))
+        seconds = len(words) * WORD_SAMPLES / PCM_RATE
+        usage = Usage(speech_tokens=round(seconds * 25), audio_out_seconds=seconds)
+        yield Finished(FinishReason.STOP, usage, StageTimes(done=0.5))
+
+
 async def either(*events: asyncio.Event) -> None:
     """Wait until one of ``events`` is set."""
     waiters = [asyncio.create_task(event.wait()) for event in events]
@@ -138,6 +162,11 @@ class FakeCascade:
 
     def respond(self, request: ResponseRequest) -> FakeResponse:
         self.responses.append(FakeResponse(f"fake-{len(self.responses)}", self, request))
+        self.asked.set()
+        return self.responses[-1]
+
+    def speak(self, request: SpeechRequest) -> FakeResponse:
+        self.responses.append(FakeSpeech(f"fake-{len(self.responses)}", self, request))  # type: ignore[arg-type]
         self.asked.set()
         return self.responses[-1]
 

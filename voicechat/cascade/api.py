@@ -78,6 +78,19 @@ class ResponseRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeechRequest:
+    """A given text to be spoken, of any length. ``latency_first`` and ``voice`` are as in :class:`ResponseRequest`.
+
+    ``seed`` fixes the Talker's sampling; ``None`` leaves it free.
+    """
+
+    text: str
+    voice: str | None = None
+    latency_first: bool = True
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Counts of one response: Thinker tokens in and out; speech steps out (one per 40 ms of sound); sound heard."""
 
@@ -218,6 +231,15 @@ class Cascade(Protocol):
         """Start a response and return it at once (fire and forget).
 
         Errors, also of bad requests, come out of the iterator.
+        """
+
+    def speak(self, request: SpeechRequest) -> Response:
+        """Speak a given text, and return at once. No Thinker is needed, nor need it be up.
+
+        The events are :class:`AudioDelta` and at last :class:`Finished`; the usage counts speech steps and seconds of
+        sound. Errors come out of the iterator: :class:`InvalidRequest` for a voice that is not there (``voice``) and
+        for a text in which nothing can be spoken, or which is far too long (``text``); :class:`Overloaded`,
+        :class:`NotReady` and :class:`StageFailed` as ever.
         """
 
     async def transcribe(self, pcm: EarsPcm) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import itertools
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 
@@ -28,6 +29,7 @@ from voicechat.cascade.api import (
     NotReady,
     Pcm,
     ResponseRequest,
+    SpeechRequest,
     StageFailed,
     TextDelta,
 )
@@ -59,6 +61,11 @@ log = logging.getLogger(__name__)
 
 STEP_SAMPLES = PCM_RATE // 25
 """Samples of one speech step (40 ms)."""
+MAX_TEXT = 100_000
+"""Most characters of a given text that is spoken, about two hours."""
+NOTHING_TO_SPEAK = "There is nothing in the text that can be spoken."
+_WORDS = re.compile(r"\s*\S{1,200}|\s+")
+"""A given text is handed to the Talker in such pieces."""
 _DEAD_SLOT_REST = 0.1
 """Seconds that a dead stage's slots rest: its engine core was killed, but may be in the middle of a store."""
 
@@ -147,6 +154,13 @@ class Coordinator:
 
     def respond(self, request: ResponseRequest) -> ResponseState:
         """Start a response; see :class:`voicechat.cascade.api.Cascade`."""
+        return self._begin_if_ready(request)
+
+    def speak(self, request: SpeechRequest) -> ResponseState:
+        """Speak a given text; see :class:`voicechat.cascade.api.Cascade`."""
+        return self._begin_if_ready(request)
+
+    def _begin_if_ready(self, request: ResponseRequest | SpeechRequest) -> ResponseState:
         down = [name for name in self._needed(request) if not self.stages[name].up]
         if down or not self._warm:
             state = ResponseState(next(self._numbers), request, self._cancel)
@@ -161,38 +175,29 @@ class Coordinator:
 
     # ---- a response's way
 
-    def _begin(self, request: ResponseRequest) -> ResponseState:
+    def _begin(self, request: ResponseRequest | SpeechRequest) -> ResponseState:
         state = ResponseState(next(self._numbers), request, self._cancel)
         self._states[state.number] = state
-        state.task = asyncio.get_running_loop().create_task(self._enter(state), name=state.id)
+        way = self._enter_speech(state, request) if isinstance(request, SpeechRequest) else self._enter(state, request)
+        state.task = asyncio.get_running_loop().create_task(way, name=state.id)
         state.task.add_done_callback(lambda task: self._entered(state, task))
         return state
 
-    async def _enter(self, state: ResponseState) -> None:
-        request = state.request
-        voice = request.voice or self.model.default_voice
-        if request.audio and voice not in self.model.voices:
-            names = ", ".join(self.model.voices)
-            raise InvalidRequest(f"There is no voice '{voice}'. Voices are: {names}.", param="voice")
+    async def _enter(self, state: ResponseState, request: ResponseRequest) -> None:
+        voice = self._voice(request.voice) if request.audio else ""
         if not request.messages:
             raise InvalidRequest("There are no messages to answer.", param="messages")
-        turns = await self._hear(state)
+        turns = await self._hear(state, request)
         sampling, slot, generation = request.sampling, -1, 0
         if request.audio:
-            state.lease = lease = await self.leases.acquire(self._acquire_timeout)
-            state.entered_at = time.monotonic()
-            slot, generation = lease.slot, lease.generation
-            self.pool.begin(slot, generation)
-        for name in self._needed(request):
-            if not self.stages[name].up:  # it died while this response waited
-                raise StageFailed(name, f"The {name} stage is down. Please try again in a moment.")
+            slot, generation = await self._lease(state)
+        self._check_up(request)
         if request.audio:
-            others = sum(other.chunks is not None and not other.ended for other in self._states.values())
-            state.chunks = ChunkBuffer(self._policies[request.latency_first].eased(others))
-            state.inside.add("talker")
-            self.stages["talker"].send(Speak(state.number, slot, generation, voice, sampling.seed))
-        state.inside.add("thinker")
-        self.stages["thinker"].send(
+            self._open_mouth(state, request.latency_first)
+            self._send_to(state, "talker", Speak(state.number, slot, generation, voice, sampling.seed))
+        self._send_to(
+            state,
+            "thinker",
             Generate(
                 state.number,
                 turns,
@@ -204,8 +209,51 @@ class Coordinator:
                 sampling.top_p,
                 sampling.seed,
                 sampling.stop,
-            )
+            ),
         )
+
+    async def _enter_speech(self, state: ResponseState, request: SpeechRequest) -> None:
+        voice = self._voice(request.voice)
+        if len(request.text) > MAX_TEXT:
+            raise InvalidRequest(f"The text is too long: at most {MAX_TEXT} characters are spoken.", param="text")
+        if not request.text.strip():
+            raise InvalidRequest(NOTHING_TO_SPEAK, param="text")
+        slot, generation = await self._lease(state)
+        self._check_up(request)
+        self._open_mouth(state, request.latency_first)
+        state.text_done = True
+        self._send_to(state, "talker", Speak(state.number, slot, generation, voice, request.seed, rows=False))
+        pieces = tuple(_WORDS.findall(request.text))
+        self.stages["talker"].send(Text(state.number, pieces, True, time.monotonic_ns()))
+
+    def _voice(self, wanted: str | None) -> str:
+        voice = wanted or self.model.default_voice
+        if voice not in self.model.voices:
+            names = ", ".join(self.model.voices)
+            raise InvalidRequest(f"There is no voice '{voice}'. Voices are: {names}.", param="voice")
+        return voice
+
+    async def _lease(self, state: ResponseState) -> tuple[int, int]:
+        """A slot of the pool, made ready, and the lease's generation."""
+        state.lease = lease = await self.leases.acquire(self._acquire_timeout)
+        state.entered_at = time.monotonic()
+        self.pool.begin(lease.slot, lease.generation)
+        return lease.slot, lease.generation
+
+    def _check_up(self, request: ResponseRequest | SpeechRequest) -> None:
+        for name in self._needed(request):
+            if not self.stages[name].up:  # it died while this response waited
+                raise StageFailed(name, f"The {name} stage is down. Please try again in a moment.")
+
+    def _open_mouth(self, state: ResponseState, latency_first: bool) -> None:
+        """From here on the response may have sound."""
+        others = sum(other.chunks is not None and not other.ended for other in self._states.values())
+        state.chunks = ChunkBuffer(self._policies[latency_first].eased(others))
+
+    def _send_to(self, state: ResponseState, name: str, message: StageMessage) -> None:
+        """Bring a response into a stage, which holds it until it says Released."""
+        state.inside.add(name)
+        self.stages[name].send(message)
 
     def _entered(self, state: ResponseState, task: asyncio.Task[None]) -> None:
         """What an entering response ran into becomes its outcome; a programming error is not hidden."""
@@ -218,13 +266,15 @@ class Coordinator:
         self._settle(state)
 
     @staticmethod
-    def _needed(request: ResponseRequest) -> tuple[str, ...]:
+    def _needed(request: ResponseRequest | SpeechRequest) -> tuple[str, ...]:
         """Stages that a request goes through; while another is down, it is served all the same."""
+        if isinstance(request, SpeechRequest):
+            return ("talker", "voicebox")
         return ("thinker", "talker", "voicebox") if request.audio else ("thinker",)
 
-    async def _hear(self, state: ResponseState) -> tuple[Turn, ...]:
+    async def _hear(self, state: ResponseState, request: ResponseRequest) -> tuple[Turn, ...]:
         """The conversation as text; sounds go to the ears, one after another, so that no caller takes all bays."""
-        sounds = [part for message in state.request.messages for part in message.parts if isinstance(part, AudioPart)]
+        sounds = [part for message in request.messages for part in message.parts if isinstance(part, AudioPart)]
         if sounds:
             state.audio_in_seconds = sum(len(part.pcm) for part in sounds) / EARS_RATE
             texts = [await self.transcribe(part.pcm) for part in sounds]
@@ -232,7 +282,7 @@ class Coordinator:
             state.emit(Heard(tuple(texts)))
             heard = iter(texts)
         turns = []
-        for message in state.request.messages:
+        for message in request.messages:
             words = [next(heard) if isinstance(part, AudioPart) else part.text for part in message.parts]
             turns.append(Turn(message.role, "\n".join(words)))
         return tuple(turns)
@@ -287,6 +337,9 @@ class Coordinator:
             case Spoken() if not state.ended and state.chunks is not None:
                 state.chunks.close()
                 state.speech_done = True
+                if isinstance(state.request, SpeechRequest) and not state.chunks.steps:
+                    self._fail(state, InvalidRequest(NOTHING_TO_SPEAK, param="text"))
+                    return
                 self._pump()
                 self._maybe_finish(state)
             case _:

@@ -49,17 +49,18 @@ class Transcribe(_Message, frozen=True):
 
 
 class Speak(_Message, frozen=True):
-    """A reply is about to come: make speech tokens of its text as it arrives."""
+    """A text is about to come: make speech tokens of it as it arrives. Without ``rows`` there are no hidden states."""
 
     id: int
     slot: int
     generation: int
     voice: str
     seed: int | None = None
+    rows: bool = True
 
 
 class Text(_Message, frozen=True):
-    """The next pieces of the reply, one per Thinker token; ``final`` closes the text."""
+    """The next pieces of the text, one per Thinker token if there are rows; ``final`` closes the text."""
 
     id: int
     pieces: tuple[str, ...]

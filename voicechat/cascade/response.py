@@ -13,6 +13,7 @@ from voicechat.cascade.api import (
     Finished,
     FinishReason,
     ResponseRequest,
+    SpeechRequest,
     StageTimes,
     Usage,
 )
@@ -45,7 +46,7 @@ class ResponseState:
     """A running response. Faces see only ``id``, iteration and :meth:`cancel`."""
 
     number: int
-    request: ResponseRequest
+    request: ResponseRequest | SpeechRequest
     on_cancel: Callable[[ResponseState], None]
     marks: Marks = field(default_factory=Marks)
     lease: Lease | None = None

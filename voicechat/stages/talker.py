@@ -59,6 +59,7 @@ class _Utterance:
         self.generation = message.generation
         self.voice = message.voice
         self.seed = message.seed
+        self.rows = message.rows
         self.frontend = frontend
         self.progress = Progress()
         self.final = False
@@ -164,7 +165,7 @@ class Talker(Host):
             utterance.final = True
         last_row = self.pool.spec.max_rows - 1
         try:
-            pairs = [(row.symbol, min(row.token, last_row)) for row in rows]
+            pairs = [(row.symbol, min(row.token, last_row) if utterance.rows else -1) for row in rows]
             self.pool.append_symbols(utterance.slot, pairs, final=message.final)
         except ValueError as error:
             utterance.refused = True
