@@ -7,7 +7,7 @@ A *response* is one run of Thinker -> Talker -> VoiceBox. A face builds a :class
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -214,6 +214,8 @@ class ModelInfo:
     sees: bool
     context_tokens: int
     created: int
+    about: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    """Of some voices what is known, by voice: ``name``, ``description``, ``gender``, ``language``, each or none."""
 
 
 class Cascade(Protocol):

@@ -6,9 +6,13 @@ import functools
 import json
 import logging
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from voicechat.assemble import AssembledPaths
+from voicechat.assemble.folder import context_length, hidden_size
+from voicechat.assemble.projection import projection_file
 from voicechat.cascade.api import EARS_RATE, PCM_RATE, ModelInfo
 from voicechat.cascade.chunks import ChunkPolicy
 from voicechat.cascade.coordinator import Coordinator
@@ -18,6 +22,8 @@ from voicechat.config import ChunkSettings, Settings
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT
 from voicechat.stages import talker, thinker, voicebox
 
+log = logging.getLogger(__name__)
+
 RIGHT_CONTEXT = 2
 """Steps of the future that the embedded VoiceBox looks at; see ``voicechat.models.embedded.voicebox``."""
 
@@ -25,6 +31,7 @@ RIGHT_CONTEXT = 2
 def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
     """A coordinator for the embedded family, its pool allocated. Raises OSError if shared memory is too small."""
     voice = json.loads((paths.weights / "voice.json").read_text(encoding="utf-8"))
+    settings = within_context(settings, paths)
     spec = pool_spec(settings, paths)
     policies = {
         True: chunk_policy(settings.voicebox.latency_first),
@@ -32,7 +39,7 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
     }
     level = logging.getLevelNamesMapping()[settings.server.log_level.upper()]
     return Coordinator(
-        model_info(settings, voice["talker"]["voices"]),
+        model_info(settings, voice["talker"]["voices"], voice.get("about", {})),
         Pool(spec, create=True),
         {
             "thinker": functools.partial(
@@ -52,8 +59,10 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
     )
 
 
-def model_info(settings: Settings, voices: list[str]) -> ModelInfo:
-    """What faces say of the model."""
+def model_info(
+    settings: Settings, voices: list[str], about: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+) -> ModelInfo:
+    """What faces say of the model, and of its voices (``about`` of ``voice.json``)."""
     return ModelInfo(
         name=settings.model.name,
         voices=tuple(voices),
@@ -61,7 +70,18 @@ def model_info(settings: Settings, voices: list[str]) -> ModelInfo:
         sees=False,
         context_tokens=settings.thinker.max_model_len,
         created=int(time.time()),
+        about={voice: dict(about[voice]) for voice in voices if voice in about},
     )
+
+
+def within_context(settings: Settings, paths: AssembledPaths) -> Settings:
+    """The settings, with no more tokens than the Thinker was made for."""
+    most = context_length(paths.thinker)
+    if most is None or most >= settings.thinker.max_model_len:
+        return settings
+    log.info("the Thinker reads %d tokens at most: thinker.max_model_len is lowered to that", most)
+    fitting = settings.thinker.model_copy(update={"max_model_len": most})
+    return settings.model_copy(update={"thinker": fitting})
 
 
 def pool_spec(settings: Settings, paths: AssembledPaths) -> PoolSpec:
@@ -69,7 +89,7 @@ def pool_spec(settings: Settings, paths: AssembledPaths) -> PoolSpec:
     return PoolSpec(
         name=PoolSpec.new_name(),
         slots=settings.pool.slots,
-        hidden_size=json.loads((paths.thinker / "config.json").read_text(encoding="utf-8"))["hidden_size"],
+        hidden_size=hidden_size(paths.thinker),
         max_rows=settings.pool.max_rows,
         max_symbols=settings.pool.max_symbols,
         pcm_samples=int(settings.pool.ring_seconds * PCM_RATE),
@@ -115,13 +135,15 @@ def talker_config(
     voice: dict[str, Any],
     level: int,
 ) -> talker.TalkerConfig:
-    """What the Talker's process is told. A Thinker that the weights know nothing of is read by its text alone."""
-    mine, source = settings.talker, settings.model.thinker
+    """What the Talker's process is told. A Thinker that the weights know nothing of is read by its text alone, unless
+    a projection was fitted for it."""
+    mine, source, projection = settings.talker, settings.model.thinker, settings.model.talker.projection
     known = [name for name, _ in voice["talker"]["thinkers"]]
     return talker.TalkerConfig(
         model_dir=str(paths.talker),
         weights_dir=str(paths.weights),
-        thinker=source.source if source.dir is None and source.source in known else None,
+        thinker=source.source if projection is None and source.dir is None and source.source in known else None,
+        projection=None if projection is None else str(projection_file(projection)),
         pool=spec,
         dtype=settings.model.talker.dtype,
         max_num_seqs=mine.max_num_seqs,

@@ -10,10 +10,11 @@ from pathlib import Path
 from aiohttp import web
 
 from voicechat.cascade.api import Cascade
-from voicechat.faces import auth, client_secrets, health, models, page, realtime_ws
+from voicechat.faces import auth, client_secrets, health, models, page, realtime_ws, voices
 from voicechat.faces.audio_store import MAX_REPLIES, TTL_S, AudioStore
 from voicechat.faces.chat import ChatFace, ChatLimits
 from voicechat.faces.errors import error_middleware
+from voicechat.faces.speech import SpeechFace
 from voicechat.media.decode import MAX_BYTES
 
 
@@ -88,8 +89,10 @@ def create_app(
 
     health.setup(app, cascade, stage_states)
     models.setup(app, cascade)
+    voices.setup(app, cascade)
     limits = ChatLimits(settings.max_audio_bytes, settings.max_audio_seconds, settings.write_timeout_s)
     ChatFace(cascade, AudioStore(settings.audio_ttl_s, settings.audio_replies), app[WORKERS], limits).setup(app)
+    SpeechFace(cascade, app[WORKERS], write_timeout_s=settings.write_timeout_s).setup(app)
     client_secrets.setup(app, cascade)
     realtime = realtime_ws.WsSettings(
         max_sessions=settings.max_realtime_sessions,

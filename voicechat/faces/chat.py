@@ -31,6 +31,7 @@ from voicechat.cascade.api import (
     TextDelta,
 )
 from voicechat.faces.audio_store import AudioStore
+from voicechat.faces.body import read_json
 from voicechat.faces.chat_messages import decode_messages, has_audio
 from voicechat.faces.chat_reply import DONE, ReplyShape, details_object, sse
 from voicechat.faces.chat_request import ChatRequest, parse_chat
@@ -40,9 +41,6 @@ from voicechat.media.encode import encode
 log = logging.getLogger(__name__)
 
 PATH = "/v1/chat/completions"
-SMALL_BODY = 1 << 16
-"""Bodies up to this many bytes are parsed on the event loop at once, larger ones in a worker thread."""
-
 T = TypeVar("T")
 
 
@@ -81,7 +79,7 @@ class ChatFace:
 
     async def post(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
-        body = await self._json(request)
+        body = await read_json(request, self._workers)
         chat = parse_chat(body, self._cascade.model, self._store.get)
         del body
         messages = await self._messages(chat)
@@ -98,22 +96,6 @@ class ChatFace:
             if chat.stream:
                 return await self._stream(request, chat, response)
             return await self._whole(chat, response)
-
-    async def _json(self, request: web.Request) -> object:
-        if request.content_type != "application/json" and not request.content_type.endswith("+json"):
-            message = (
-                f"Unsupported content type: '{request.content_type}'. This API method only accepts 'application/json'."
-            )
-            raise ApiError(415, message, code="unsupported_content_type")
-        data = await request.read()
-        try:
-            if len(data) <= SMALL_BODY:
-                return msgspec.json.decode(data)
-            return await self._work(msgspec.json.decode, data)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ApiError(
-                400, f"We could not parse the JSON body of your request: {error}.", code="invalid_json"
-            ) from None
 
     async def _messages(self, chat: ChatRequest) -> tuple[Message, ...]:
         limits = self._limits
@@ -182,7 +164,7 @@ class ChatFace:
         if chat.audio is not None:
             yield shape.audio_id(audio_id)
         try:
-            async for event in _chained(first, rest):
+            async for event in chained(first, rest):
                 match event:
                     case Heard():
                         heard = event.transcripts
@@ -192,7 +174,7 @@ class ChatFace:
                     case AudioDelta() if chat.audio is not None and event.pcm.size:
                         yield shape.sound(event.pcm)
                     case Finished():
-                        _check_finished(event)
+                        check_finished(event)
                         if chat.audio is not None:
                             yield shape.audio_end(self._store.put(audio_id, "".join(transcript)))
                         details = {"details": details_object(event, heard)} if chat.details else {}
@@ -201,7 +183,7 @@ class ChatFace:
                             yield shape.usage(event)
                         yield DONE
                         return
-            raise _no_end()
+            raise no_end()
         except CascadeError as error:
             yield sse(from_cascade(error).body())
         except ApiError as error:
@@ -226,10 +208,10 @@ async def collect(response: Response) -> Collected:
             case AudioDelta():
                 pcm.append(event.pcm)
             case Finished():
-                _check_finished(event)
+                check_finished(event)
                 sound = np.concatenate(pcm) if pcm else np.zeros(0, np.int16)
                 return Collected("".join(text), sound, heard, event)
-    raise _no_end()
+    raise no_end()
 
 
 @contextlib.asynccontextmanager
@@ -253,18 +235,20 @@ async def cancelled_with(request: web.Request, response: Response, poll_s: float
         response.cancel()
 
 
-async def _chained(first: Event | None, rest: AsyncIterator[Event]) -> AsyncIterator[Event]:
+async def chained(first: Event | None, rest: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """``first``, if it is an event, then the rest."""
     if first is not None:
         yield first
         async for event in rest:
             yield event
 
 
-def _check_finished(event: Finished) -> None:
+def check_finished(event: Finished) -> None:
     """A cancelled response is no reply: either nobody listens any more, or the server is about to stop."""
     if event.reason is FinishReason.CANCELLED:
         raise ApiError(503, "The response was cancelled by the server.", kind=SERVER, code="cancelled")
 
 
-def _no_end() -> StageFailed:
+def no_end() -> StageFailed:
+    """The error for events that stop without the last one."""
     return StageFailed("cascade", "The response ended without a result.")

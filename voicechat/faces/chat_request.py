@@ -10,6 +10,7 @@ from voicechat.faces.chat_messages import DraftMessage, parse_messages
 from voicechat.faces.errors import ApiError
 from voicechat.faces.fields import Fields, bad_field, unsupported_value, wrong_type
 from voicechat.faces.models import no_such_model
+from voicechat.faces.voices import read_voice
 from voicechat.media.encode import FORMATS
 
 MAX_STOP = 4
@@ -155,15 +156,7 @@ def _audio(fields: Fields, model: ModelInfo, stream: bool) -> AudioOptions | Non
         return None
     audio = fields.need_object("audio")
     audio.only(("voice", "format"))
-    return AudioOptions(voice=_voice(audio, model), format=_format(audio, stream))
-
-
-def _voice(audio: Fields, model: ModelInfo) -> str:
-    if isinstance(audio.get("voice"), dict):
-        custom = audio.need_object("voice")
-        custom.only(("id",))
-        return custom.need_choice("id", model.voices)
-    return audio.need_choice("voice", model.voices)
+    return AudioOptions(voice=read_voice(audio, model), format=_format(audio, stream))
 
 
 def _format(audio: Fields, stream: bool) -> str:

@@ -18,7 +18,8 @@ INVALID = "invalid_request_error"
 SERVER = "server_error"
 RETRY_AFTER_S = 1
 
-_CASCADE_PARAMS = {"voice": "audio.voice", "sampling": None}
+CHAT_PARAMS: Mapping[str, str | None] = {"voice": "audio.voice", "sampling": None}
+"""Fields of chat completions by the cascade's words for them, where they differ."""
 
 
 class ApiError(Exception):
@@ -62,14 +63,14 @@ def internal_error() -> ApiError:
     return ApiError(500, "The server had an error while processing your request.", kind=SERVER)
 
 
-def from_cascade(error: CascadeError) -> ApiError:
-    """How a failed response is told to the caller."""
+def from_cascade(error: CascadeError, params: Mapping[str, str | None] = CHAT_PARAMS) -> ApiError:
+    """How a failed response is told to the caller. ``params`` are the names of fields in the caller's request."""
     message = str(error)
     match error:
         case InvalidRequest():
             param = error.param
             if param is not None:
-                param = _CASCADE_PARAMS.get(param, param.removeprefix("sampling."))
+                param = params.get(param, param.removeprefix("sampling."))
             return ApiError(400, message, param=param, code=error.code or "invalid_value")
         case Overloaded():
             retry = {"Retry-After": str(RETRY_AFTER_S)}

@@ -22,7 +22,9 @@ MAX_INSTRUCTIONS = 64_000
 
 MAX_OUTPUT_TOKENS = 4096
 FORMATS: tuple[AudioFormat, ...] = ("audio/pcm", "audio/pcmu", "audio/pcma")
-PRESET_VOICES = ("alloy", "ash", "ballad", "coral", "echo", "marin", "sage", "shimmer", "verse", "cedar")
+PRESET_VOICES = (
+    "alloy", "ash", "ballad", "coral", "echo", "marin", "sage", "shimmer", "verse", "cedar", "fable", "onyx", "nova",
+)  # fmt: skip
 """Names that clients send by themselves; each stands for one of the model's own voices."""
 
 MIN_SPEED, MAX_SPEED = 0.25, 1.5
@@ -220,15 +222,13 @@ class SessionConfig:
         param = fields.path(name)
         if not isinstance(value, str):
             raise wrong_type(param, "a string", value)
-        if value not in model.voices:
-            if value not in PRESET_VOICES:
-                raise ClientError(f"There is no such voice; there are {', '.join(model.voices)}.", param=param)
-            others = [model.default_voice, *(voice for voice in model.voices if voice != model.default_voice)]
-            value = others[PRESET_VOICES.index(value) % len(others)]
-        if locked and value != self.voice:
+        voice = served_voice(value, model)
+        if voice is None:
+            raise ClientError(f"There is no such voice; there are {', '.join(model.voices)}.", param=param)
+        if locked and voice != self.voice:
             message = "The voice can't be changed once the session has spoken."
             raise ClientError(message, code="cannot_update_voice", param=param)
-        return value
+        return voice
 
     def to_dict(self, session_id: str, served: str, expires_at: int) -> dict[str, Any]:
         """The whole session, as ``session.created`` and ``session.updated`` carry it."""
@@ -258,6 +258,16 @@ class SessionConfig:
                 "output": {"format": format_object(self.output_format), "voice": self.voice, "speed": self.speed},
             },
         }
+
+
+def served_voice(name: str, model: ModelInfo) -> str | None:
+    """The voice of ``model`` that ``name`` means, its own or one of :data:`PRESET_VOICES`; None if there is none."""
+    if name in model.voices:
+        return name
+    if name not in PRESET_VOICES:
+        return None
+    voices = [model.default_voice, *(voice for voice in model.voices if voice != model.default_voice)]
+    return voices[PRESET_VOICES.index(name) % len(voices)]
 
 
 def format_object(audio_format: AudioFormat) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 A weights folder holds
 
-* ``voice.json``: sizes of both nets, names of voices and Thinkers, advised sampling;
+* ``voice.json``: sizes of both nets, names of voices and Thinkers, advised sampling, what is known of the voices;
 * ``talker.safetensors``: the Talker in its factorised training form (fp16);
 * ``voicebox.safetensors``: the VoiceBox decoder (fp16);
 * ``MODEL_CARD.md``: where they come from and what was measured.
@@ -27,6 +27,8 @@ TALKER_FILE = "talker.safetensors"
 VOICEBOX_FILE = "voicebox.safetensors"
 CARD_FILE = "MODEL_CARD.md"
 FORMAT = 1
+ABOUT_KEYS = ("name", "description", "gender", "language")
+"""What ``voice.json`` may tell of a voice; ``language`` is a tag such as en-US."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,15 @@ class VoiceConfig:
     talker: TalkerConfig = field(default_factory=TalkerConfig)
     voicebox: VoiceBoxConfig = field(default_factory=VoiceBoxConfig)
     sampling: Sampling = field(default_factory=Sampling)
+    about: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What is known of voices, by voice; keys are of :data:`ABOUT_KEYS`. Clients are shown it as it is."""
 
     def to_json(self) -> str:
         """The file's text."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
+        data = {"format": FORMAT, **asdict(self)}
+        if not self.about:
+            del data["about"]
+        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> VoiceConfig:
@@ -97,7 +104,18 @@ class VoiceConfig:
             talker=TalkerConfig.from_dict(data.get("talker", {})),
             voicebox=VoiceBoxConfig(**data.get("voicebox", {})),
             sampling=Sampling(**data.get("sampling", {})),
+            about=_checked_about(data.get("about", {})),
         )
+
+
+def _checked_about(about: Any) -> dict[str, dict[str, str]]:
+    if not isinstance(about, dict) or not all(isinstance(known, dict) for known in about.values()):
+        raise ValueError(f"{VOICE_FILE}: about must hold an object for each voice")
+    for voice, known in about.items():
+        wrong = [key for key, value in known.items() if key not in ABOUT_KEYS or not isinstance(value, str)]
+        if wrong:
+            raise ValueError(f"{VOICE_FILE}: about {voice}: only texts for {', '.join(ABOUT_KEYS)}, not {wrong[0]}")
+    return about
 
 
 def load_voice_config(weights_dir: Path | str = WEIGHTS_DIR) -> VoiceConfig:

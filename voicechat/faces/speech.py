@@ -1,0 +1,233 @@
+"""``POST /v1/audio/speech``: a given text, spoken, in any format and at any speed, sent as it is made.
+
+Sound goes out as the bytes of one growing file, or (``stream_format: sse``) as events with pieces of it. The reply
+begins with the first sound: what fails before has a status of its own; what fails later breaks the transfer off, so
+that no client takes half a file for a whole one, or is the last event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from voicechat.cascade.api import (
+    AudioDelta,
+    Cascade,
+    CascadeError,
+    Event,
+    Finished,
+    ModelInfo,
+    Pcm,
+    Response,
+    SpeechRequest,
+)
+from voicechat.faces.body import read_json
+from voicechat.faces.chat import cancelled_with, chained, check_finished, no_end
+from voicechat.faces.chat_reply import sse
+from voicechat.faces.errors import ApiError, from_cascade, internal_error
+from voicechat.faces.fields import Fields, bad_field
+from voicechat.faces.models import no_such_model
+from voicechat.faces.voices import read_voice
+from voicechat.media.encode import FORMATS, Encoder, stream_encoder
+from voicechat.media.tempo import MAX_TEMPO, MIN_TEMPO, Tempo
+
+log = logging.getLogger(__name__)
+
+PATH = "/v1/audio/speech"
+MAX_INPUT = 4096
+"""Longest text, in characters."""
+MAX_INSTRUCTIONS = 4096
+RESPONSE_FORMATS = {"mp3": "mp3", "opus": "opus", "aac": "aac", "flac": "flac", "wav": "wav", "pcm": "pcm16"}
+"""The formats by OpenAI's names for them here, which are not those of chat completions."""
+
+_NAMES = (
+    "input", "instructions", "latency_first", "model", "response_format", "seed", "speed", "stream_format", "voice",
+)  # fmt: skip
+_PARAMS: Mapping[str, str | None] = {"text": "input"}
+_OPENAI_MODELS = re.compile(r"tts-1(-hd)?(-\d{4})?|gpt-4o-mini-tts(-\d{4}-\d{2}-\d{2})?")
+"""OpenAI's names of speech models, which clients send by themselves; all mean the model that is served."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechOptions:
+    """A checked request; ``format`` is one of :data:`voicechat.media.encode.FORMATS`."""
+
+    request: SpeechRequest
+    format: str
+    speed: float
+    events: bool
+
+
+def parse_speech(body: object, model: ModelInfo) -> SpeechOptions:
+    """Check a JSON body. Raises :class:`ApiError` that names the first field that is wrong.
+
+    ``instructions`` are read and change nothing: the voice is as it is, like that of OpenAI's ``tts-1``.
+    """
+    fields = Fields(body)
+    fields.only(_NAMES)
+    name = fields.need_string("model")
+    if name != model.name and not _OPENAI_MODELS.fullmatch(name):
+        raise no_such_model(name[:256])
+    text = fields.need_string("input", max_length=MAX_INPUT)
+    if not text.strip():
+        message = "Invalid 'input': empty string. Expected a text that can be spoken."
+        raise bad_field("input", message, "empty_string")
+    voice = read_voice(fields, model)
+    fields.string("instructions", max_length=MAX_INSTRUCTIONS)
+    latency_first = fields.boolean("latency_first")
+    return SpeechOptions(
+        request=SpeechRequest(
+            text=text,
+            voice=voice,
+            latency_first=True if latency_first is None else latency_first,
+            seed=fields.integer("seed", -(2**63), 2**63 - 1),
+        ),
+        format=RESPONSE_FORMATS[fields.choice("response_format", tuple(RESPONSE_FORMATS)) or "mp3"],
+        speed=fields.number("speed", MIN_TEMPO, MAX_TEMPO) or 1.0,
+        events=fields.choice("stream_format", ("audio", "sse")) == "sse",
+    )
+
+
+class Recorder:
+    """Sound in, bytes of one file out: the tempo changed, then encoded. For a worker thread, one call at a time."""
+
+    def __init__(self, format: str, speed: float = 1.0) -> None:
+        self._encoder: Encoder = stream_encoder(format)
+        self._tempo = None if speed == 1.0 else Tempo(speed)
+
+    def feed(self, pcm: Pcm) -> bytes:
+        """The bytes that have become certain with ``pcm`` (int16 ``[n]`` at 24 kHz)."""
+        return self._encoder.feed(pcm if self._tempo is None else self._tempo.push(pcm))
+
+    def finish(self) -> bytes:
+        """The rest."""
+        rest = b"" if self._tempo is None else self._encoder.feed(self._tempo.flush())
+        return rest + self._encoder.finish()
+
+
+class SpeechFace:
+    """The handler of the route; ``workers`` encode."""
+
+    def __init__(
+        self, cascade: Cascade, workers: Executor, *, write_timeout_s: float, disconnect_poll_s: float = 0.1
+    ) -> None:
+        self._cascade = cascade
+        self._workers = workers
+        self._write_timeout_s = write_timeout_s
+        self._disconnect_poll_s = disconnect_poll_s
+
+    def setup(self, app: web.Application) -> None:
+        """Add the route."""
+        app.router.add_post(PATH, self.post)
+
+    async def post(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request."""
+        options = parse_speech(await read_json(request, self._workers), self._cascade.model)
+        response = self._cascade.speak(options.request)
+        async with cancelled_with(request, response, self._disconnect_poll_s):
+            return await self._send(request, options, response)
+
+    async def _send(self, request: web.Request, options: SpeechOptions, response: Response) -> web.StreamResponse:
+        events = aiter(response)
+        try:
+            first = await _first_sound(events)
+        except CascadeError as error:
+            raise from_cascade(error, _PARAMS) from None
+        media_type = "text/event-stream; charset=utf-8" if options.events else FORMATS[options.format].media_type
+        headers = {"Content-Type": media_type, "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        reply = web.StreamResponse(headers=headers)
+        pieces = self._pieces(options, first, events)
+        try:
+            await reply.prepare(request)
+            async for piece in as_events(pieces, len(options.request.text)) if options.events else as_bytes(pieces):
+                async with asyncio.timeout(self._write_timeout_s):
+                    await reply.write(piece)
+            await reply.write_eof()
+        except ConnectionError:
+            pass  # The reader is gone, which is its right. cancelled_with() stops the stages.
+        except (TimeoutError, CascadeError, ApiError) as error:
+            # The reader stands still, or the sound can't go on: the only thing left to tell is that this is no whole.
+            log.info("speech was broken off: %s", error or type(error).__name__)
+            _break_off(request)
+        except Exception:
+            # As error_middleware() does, but it is too late for a reply with a status of its own.
+            log.exception("speech failed")
+            _break_off(request)
+        return reply
+
+    async def _pieces(
+        self, options: SpeechOptions, first: Event, rest: AsyncIterator[Event]
+    ) -> AsyncIterator[bytes | Finished]:
+        """The bytes of the file as they become certain, and at last the event that ends it."""
+        loop = asyncio.get_running_loop()
+        recorder = await loop.run_in_executor(self._workers, Recorder, options.format, options.speed)
+        async for event in chained(first, rest):
+            match event:
+                case AudioDelta() if event.pcm.size:
+                    if piece := await loop.run_in_executor(self._workers, recorder.feed, event.pcm):
+                        yield piece
+                case Finished():
+                    check_finished(event)
+                    if piece := await loop.run_in_executor(self._workers, recorder.finish):
+                        yield piece
+                    yield event
+                    return
+        raise no_end()
+
+
+def _break_off(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
+
+
+async def _first_sound(events: AsyncIterator[Event]) -> Event:
+    """The first event with sound, or the last event if there is none."""
+    async for event in events:
+        if isinstance(event, Finished):
+            check_finished(event)
+            return event
+        if isinstance(event, AudioDelta) and event.pcm.size:
+            return event
+    raise no_end()
+
+
+async def as_bytes(pieces: AsyncIterator[bytes | Finished]) -> AsyncIterator[bytes]:
+    """Nothing but the file."""
+    async for piece in pieces:
+        if isinstance(piece, bytes):
+            yield piece
+
+
+async def as_events(pieces: AsyncIterator[bytes | Finished], characters: int) -> AsyncIterator[bytes]:
+    """Server-sent events with the file in pieces, then one with the usage. A failure is the last of them.
+
+    A character of the text counts as a token that went in, a step of 40 ms as one that came out.
+    """
+    try:
+        async for piece in pieces:
+            if isinstance(piece, bytes):
+                yield sse({"type": "speech.audio.delta", "audio": base64.b64encode(piece).decode("ascii")})
+            else:
+                made = piece.usage.speech_tokens
+                usage: dict[str, Any] = {
+                    "input_tokens": characters,
+                    "output_tokens": made,
+                    "total_tokens": characters + made,
+                }
+                yield sse({"type": "speech.audio.done", "usage": usage})
+    except CascadeError as error:
+        yield sse({"type": "error", **from_cascade(error, _PARAMS).body()})
+    except ApiError as error:
+        yield sse({"type": "error", **error.body()})
+    except Exception:
+        # As error_middleware() does, but it is too late for a reply with a status of its own.
+        log.exception("A speech stream failed")
+        yield sse({"type": "error", **internal_error().body()})
