@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from voicechat.assemble import AssembledPaths, AssembleError, assemble, assembler
 from voicechat.assemble.assembler import missing_parts
-from voicechat.assemble.catalogue import EARS, THINKERS, Artifact, ThinkerSource
+from voicechat.assemble.catalogue import DETECTORS, EARS, THINKERS, Artifact, ThinkerSource
 from voicechat.assemble.progress import Reporter
 from voicechat.assemble.store import STAMP
 from voicechat.config import Settings, load_settings
@@ -34,11 +34,13 @@ def settings(tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> 
     local.mkdir()
     write_gguf(local / "m.gguf", "qwen2", output=True)
     ears = {"model.bin": b"ears", "config.json": b"{}"}
-    for name, content in ears.items():
+    detectors = {"silero_vad.onnx": b"silero", "silero_vad.LICENSE": b"MIT"}
+    for name, content in (ears | detectors).items():
         (local / name).write_bytes(content)
     source = ThinkerSource("made-up", artifact("m.gguf", (local / "m.gguf").read_bytes()), "Apache-2.0", tied=True)
     monkeypatch.setattr(assembler, "THINKERS", {"made-up": source})
     monkeypatch.setattr(assembler, "EARS", tuple(artifact(name, content) for name, content in ears.items()))
+    monkeypatch.setattr(assembler, "DETECTORS", tuple(artifact(name, content) for name, content in detectors.items()))
     overrides = [
         f"data_dir={tmp_path / 'data'}",
         f"assemble.local={local}",
@@ -63,7 +65,7 @@ def make(settings: Settings, *, verify: bool = False) -> tuple[AssembledPaths, s
 
 
 def test_all_folders_are_made_once(settings: Settings, weights: Path) -> None:
-    assert len(missing_parts(settings)) == 3
+    assert len(missing_parts(settings)) == 4
     paths, log = make(settings)
     assert "convert made-up-int8" in log
     assert sorted(file.name for file in paths.thinker.iterdir()) == [
@@ -75,6 +77,7 @@ def test_all_folders_are_made_once(settings: Settings, weights: Path) -> None:
         "tokenizer_config.json",
     ]
     assert (paths.ears / "model.bin").read_bytes() == b"ears"
+    assert sorted(file.name for file in paths.detectors.iterdir()) == [STAMP, "silero_vad.LICENSE", "silero_vad.onnx"]
     assert json.loads((paths.talker / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
     assert paths.weights == weights
     assert missing_parts(settings) == []
@@ -85,7 +88,7 @@ def test_only_what_changed_is_made_again(settings: Settings) -> None:
     first, _ = make(settings)
     plain, log = make(changed(settings, thinker={"quantization": "none"}))
     assert plain.thinker != first.thinker
-    assert (plain.ears, plain.talker) == (first.ears, first.talker)
+    assert (plain.ears, plain.talker, plain.detectors) == (first.ears, first.talker, first.detectors)
     assert "Talker" not in log
     other, log = make(changed(settings, talker={"quantization": "none"}))
     assert other.talker != first.talker
@@ -119,7 +122,7 @@ def test_an_interrupt_is_survived(settings: Settings, monkeypatch: pytest.Monkey
         patch.setattr(target, interrupted)
         with pytest.raises(KeyboardInterrupt):
             make(settings)
-    assert len(missing_parts(settings)) == 3
+    assert len(missing_parts(settings)) == 4
     # the source file is kept, so the folder with the originals may be gone by now
     settings.assemble.local.joinpath("m.gguf").unlink()  # type: ignore[union-attr]
     make(settings)
@@ -150,7 +153,7 @@ def test_errors_say_what_to_do(settings: Settings, tmp_path: Path, monkeypatch: 
 
 def test_the_catalogue_is_consistent() -> None:
     assert list(THINKERS) == [source.name for source in THINKERS.values()]
-    artifacts: list[Artifact] = [source.gguf for source in THINKERS.values()] + list(EARS)
+    artifacts: list[Artifact] = [source.gguf for source in THINKERS.values()] + [*EARS, *DETECTORS]
     for item in artifacts:
         assert item.size == sum(member.size for member in item.members)
         for checksum in (item.sha256, *(member.sha256 for member in item.members)):

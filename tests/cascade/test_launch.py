@@ -26,7 +26,9 @@ VOICE = {
 @pytest.fixture
 def paths(tmp_path: Path) -> AssembledPaths:
     (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 576}))
-    return AssembledPaths(thinker=tmp_path, talker=tmp_path / "t", ears=tmp_path / "e", weights=tmp_path / "w")
+    return AssembledPaths(
+        thinker=tmp_path, talker=tmp_path / "t", ears=tmp_path / "e", weights=tmp_path / "w", detectors=tmp_path
+    )
 
 
 def settings(*overrides: str) -> Settings:
@@ -77,7 +79,7 @@ def test_every_chunk_in_the_middle_of_a_reply_is_warmed_up(policy: ChunkPolicy, 
     spec = PoolSpec(
         name="none", slots=1, hidden_size=1, max_rows=1, max_symbols=1, pcm_samples=1, bays=1, bay_samples=1
     )
-    paths = AssembledPaths(*[Path("nowhere")] * 4)
+    paths = AssembledPaths(*[Path("nowhere")] * 5)
     shapes = voicebox_config(Settings(), paths, spec, {True: policy}, 20).shapes
     buffer = ChunkBuffer(policy)
     for step in range(steps):

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from voicechat.assemble import smoothing
-from voicechat.assemble.catalogue import EARS, EARS_NAME, THINKERS, ThinkerSource
+from voicechat.assemble.catalogue import (
+    DETECTORS,
+    DETECTORS_NAME,
+    EARS,
+    EARS_NAME,
+    THINKERS,
+    Artifact,
+    ThinkerSource,
+)
 from voicechat.assemble.progress import Reporter
 from voicechat.assemble.sources import Fetcher, free_bytes
 from voicechat.assemble.store import (
@@ -38,12 +46,14 @@ class AssembledPaths:
 
     ``thinker``: Hugging Face folder of the LLM. ``talker``: Hugging Face folder of the Talker, exported for vLLM.
     ``ears``: faster-whisper's folder. ``weights``: the trained Talker and VoiceBox as the package carries them.
+    ``detectors``: Silero VAD and Smart Turn, which the server itself loads.
     """
 
     thinker: Path
     talker: Path
     ears: Path
     weights: Path
+    detectors: Path
 
 
 def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bool = False) -> AssembledPaths:
@@ -67,8 +77,8 @@ def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bo
                         write_stamp(folder, plan.recipe)
             fetcher.discard_downloads()
         reporter.say(f"{settings.model.name} is assembled in {data}")
-    thinker, ears, talker = (plan.folder for plan in plans)
-    return AssembledPaths(thinker=thinker, talker=talker, ears=ears, weights=weights)
+    thinker, ears, talker, detectors = (plan.folder for plan in plans)
+    return AssembledPaths(thinker=thinker, talker=talker, ears=ears, weights=weights, detectors=detectors)
 
 
 def missing_parts(settings: Settings) -> list[str]:
@@ -80,7 +90,9 @@ def missing_parts(settings: Settings) -> list[str]:
 def _plans(settings: Settings) -> tuple[Path, list[_Plan]]:
     data = settings.data_dir
     weights = find_weights(settings)
-    return weights, [_Thinker(settings, data), _Ears(data), _Talker(settings, weights, data)]
+    ears = _Files(data / "ears" / EARS_NAME, EARS)
+    detectors = _Files(data / "detectors" / DETECTORS_NAME, DETECTORS)
+    return weights, [_Thinker(settings, data), ears, _Talker(settings, weights, data), detectors]
 
 
 def find_weights(settings: Settings) -> Path:
@@ -158,13 +170,16 @@ class _Thinker(_Plan):
         )
 
 
-class _Ears(_Plan):
-    def __init__(self, data: Path) -> None:
-        recipe = {"files": {artifact.name: artifact.sha256 for artifact in EARS}}
-        super().__init__(data / "ears" / EARS_NAME, recipe, 3 * sum(artifact.size for artifact in EARS))
+class _Files(_Plan):
+    """Files that are used as they come."""
+
+    def __init__(self, folder: Path, artifacts: tuple[Artifact, ...]) -> None:
+        self._artifacts = artifacts
+        recipe = {"files": {artifact.name: artifact.sha256 for artifact in artifacts}}
+        super().__init__(folder, recipe, 3 * sum(artifact.size for artifact in artifacts))
 
     def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
-        for artifact in EARS:
+        for artifact in self._artifacts:
             link_or_copy(fetcher.fetch(artifact), folder / artifact.name)
 
 

@@ -118,3 +118,41 @@ EARS: tuple[Artifact, ...] = (
     _whisper("vocabulary.txt", 422_309, "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf"),
 )
 """Whisper tiny.en in CTranslate2 form (MIT), as faster-whisper loads it."""
+
+
+def _silero(name: str, member: str, size: int, sha256: str) -> Artifact:
+    return Artifact(name, size, sha256, (WheelMember("silero-vad", "6.2.3", member, size, sha256),))
+
+
+def _pipecat(name: str, member: str, size: int, sha256: str) -> Artifact:
+    return Artifact(name, size, sha256, (WheelMember("pipecat-ai", "1.14.0", member, size, sha256),))
+
+
+DETECTORS_NAME = "turns"
+DETECTORS: tuple[Artifact, ...] = (
+    _silero(
+        "silero_vad.onnx",
+        "silero_vad/data/silero_vad.onnx",
+        2_327_524,
+        "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
+    ),
+    _silero(
+        "silero_vad.LICENSE",
+        "silero_vad-6.2.3.dist-info/licenses/LICENSE",
+        1_075,
+        "2e63e9a38b6e8fc0c7bc37ce174caca1862870856c6daf5697cfb785e925520b",
+    ),
+    _pipecat(
+        "smart-turn-v3.2-cpu.onnx",
+        "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
+        8_679_182,
+        "2bb026316b14a660486a75b1733cd3fbab8c2fd0314dc9af7be49f8cca967e4f",
+    ),
+    _pipecat(
+        "smart-turn.LICENSE",
+        "pipecat_ai-1.14.0.dist-info/licenses/LICENSE",
+        1_301,
+        "e31a733ecb79cbffafd5474e964e5eca15e0a0876a42b1d7253b51b198eb61aa",
+    ),
+)
+"""What says who speaks and when a turn is over: Silero VAD (MIT) and Smart Turn v3.2 (BSD-2-Clause), with licences."""
