@@ -1,20 +1,24 @@
-"""Is somebody speaking in this frame? webrtcvad, guarded by an energy floor that follows the room.
+"""Is somebody speaking in this frame? A cheap gate for every 20 ms, and Silero's decision on what passes it.
 
-webrtcvad alone keeps saying "speech" for up to 100 ms after the last word and takes steady noise for speech now and
-then. A frame counts as voiced only if it is also clearly louder than the room, and not far below the speaker's own
-level. Everything else about turns (onset, pauses, ends) is in :mod:`voicechat.media.turns`.
+The gate is webrtcvad, guarded by an energy floor that follows the room. webrtcvad alone keeps saying "speech" for up to
+100 ms after the last word and takes steady noise for speech now and then. A frame passes only if it is also clearly
+louder than the room, and not far below the speaker's own level. The gate knows to the frame when a sound ends, but
+takes coughs, typing and changing noise for speech; Silero does not, but is some 50 ms late at the end of a word. So
+a frame is voiced if both say so. Everything else about turns (onset, pauses, ends) is in :mod:`voicechat.media.turns`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import webrtcvad
 
 from voicechat.cascade.api import EARS_RATE, EarsPcm
+from voicechat.media.silero import Silero, SileroStream
 
 FRAME_MS = 20
 FRAME_SAMPLES = EARS_RATE * FRAME_MS // 1000
@@ -33,6 +37,26 @@ _SPEAKER_DECAY = 10 ** (-6 / 20 * FRAME_MS / 1000)  # the speaker's level is for
 _SMOOTHED_FRAMES = 5
 _BLOCK_FRAMES = 500 // FRAME_MS
 _BLOCKS = 6
+
+RELEASE = 0.15
+"""Speech that Silero has found goes on until its probability is this far below the threshold."""
+
+STRICT_THRESHOLD = 0.7
+"""Least threshold while a reply is being heard, of which the microphone may hear an echo."""
+
+_AWAKE_FRAMES = 1000 // FRAME_MS
+_BEFORE_FRAMES = 160 // FRAME_MS
+
+
+class Vad(Protocol):
+    """Says for each 20 ms frame whether it is voiced; one per microphone."""
+
+    def set_threshold(self, threshold: float) -> None:
+        """Change the threshold (0..1) at once: higher takes less sound for speech. Raises ValueError outside."""
+
+    def voiced(self, frame: EarsPcm, *, strict: bool = False) -> bool:
+        """True if ``frame`` (float32, shape ``[320]``) holds speech. ``strict``: the other side is being heard. Raises
+        ValueError for any other length."""
 
 
 class RoomLevel:
@@ -69,12 +93,12 @@ class FrameVad:
 
     def set_threshold(self, threshold: float) -> None:
         """Change the threshold at once. Raises ValueError outside 0..1."""
-        if not 0.0 <= threshold <= 1.0:
-            raise ValueError(f"threshold must be between 0 and 1, not {threshold}")
+        _check_threshold(threshold)
         self._vad.set_mode(min(3, int(threshold * 4)))
 
-    def voiced(self, frame: EarsPcm) -> bool:
-        """True if ``frame`` (float32, shape ``[320]``) holds speech. Raises ValueError for any other length."""
+    def voiced(self, frame: EarsPcm, *, strict: bool = False) -> bool:
+        """True if ``frame`` (float32, shape ``[320]``) holds speech, by sound and level alone; ``strict`` changes
+        nothing. Raises ValueError for any other length."""
         if frame.shape != (FRAME_SAMPLES,):
             raise ValueError(f"a frame has {FRAME_SAMPLES} samples, not {frame.shape}")
         level = float(np.sqrt(np.mean(np.square(frame, dtype=np.float64))))
@@ -85,6 +109,54 @@ class FrameVad:
             return False
         self._speaker = max(self._speaker, level)
         return True
+
+
+class SpeechVad:
+    """The gate and Silero. ``threshold`` is the probability from which Silero takes a sound for speech.
+
+    While the gate has been shut for a second, Silero rests: a quiet microphone costs next to nothing. When it opens,
+    Silero begins afresh with the 160 ms before, so that nothing which was heard long ago makes it deaf.
+    """
+
+    def __init__(self, silero: Silero, threshold: float = 0.5) -> None:
+        self._gate = FrameVad()
+        self._stream = SileroStream(silero)
+        self._before: deque[EarsPcm] = deque(maxlen=_BEFORE_FRAMES)
+        self._awake = 0
+        self._speech = False
+        self.set_threshold(threshold)
+
+    def set_threshold(self, threshold: float) -> None:
+        """Change the threshold at once. Raises ValueError outside 0..1."""
+        _check_threshold(threshold)
+        self._threshold = threshold
+
+    def voiced(self, frame: EarsPcm, *, strict: bool = False) -> bool:
+        """True if ``frame`` (float32, shape ``[320]``) holds speech; ``strict`` asks for more certainty. Raises
+        ValueError for any other length."""
+        passed = self._gate.voiced(frame)
+        if passed:
+            if not self._awake:
+                self._stream.reset()
+                self._speech = False
+                for earlier in self._before:
+                    self._stream.push(earlier)
+                self._before.clear()
+            self._awake = _AWAKE_FRAMES
+        if not self._awake:
+            self._before.append(frame)
+            return False
+        self._awake -= 1
+        probability = self._stream.push(frame)
+        if probability is not None:
+            threshold = max(self._threshold, STRICT_THRESHOLD) if strict else self._threshold
+            self._speech = probability >= (max(threshold - RELEASE, 0.01) if self._speech else threshold)
+        return passed and self._speech
+
+
+def _check_threshold(threshold: float) -> None:
+    if not 0.0 <= threshold <= 1.0:
+        raise ValueError(f"threshold must be between 0 and 1, not {threshold}")
 
 
 def _int16(frame: EarsPcm) -> npt.NDArray[np.int16]:

@@ -1,0 +1,45 @@
+"""The models that say who speaks and when a turn is over, loaded once and shared by all sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from voicechat.cascade.api import EARS_RATE, EarsPcm
+from voicechat.media.silero import Silero
+from voicechat.media.smart_turn import SECONDS, SmartTurn
+from voicechat.media.vad import SpeechVad
+
+SILERO_FILE = "silero_vad.onnx"
+SMART_TURN_FILE = "smart-turn-v3.2-cpu.onnx"
+
+
+class Detectors:
+    """Silero runs where it is called, Smart Turn in one thread of its own: both leave the interpreter to others while
+    they compute, and one turn at a time is enough for one core. :meth:`close` ends the thread."""
+
+    def __init__(self, silero: Silero, smart_turn: SmartTurn) -> None:
+        self._silero = silero
+        self._smart_turn = smart_turn
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="smart-turn")
+
+    @classmethod
+    def load(cls, folder: Path) -> Detectors:
+        """The models in ``folder``, warm. Raises FileNotFoundError, or ValueError if a file is another model."""
+        detectors = cls(Silero(folder / SILERO_FILE), SmartTurn(folder / SMART_TURN_FILE))
+        detectors.vad()
+        return detectors
+
+    def vad(self, threshold: float = 0.5) -> SpeechVad:
+        """A voice activity detector for one microphone."""
+        return SpeechVad(self._silero, threshold)
+
+    async def finished(self, turn: EarsPcm) -> float:
+        """Probability that ``turn`` (float32 mono 16 kHz) is complete. May be cancelled, also while it waits."""
+        last = turn[-SECONDS * EARS_RATE :]
+        return await asyncio.get_running_loop().run_in_executor(self._worker, self._smart_turn.finished, last)
+
+    def close(self) -> None:
+        """End the thread; what waits for it is cancelled. Idempotent."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
