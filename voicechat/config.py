@@ -74,6 +74,9 @@ class TalkerModelSettings(_Section):
 
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     quantization: Literal["none", "int8"] = Field(default="none", description="int8: W8A8, made once when assembling")
+    projection: Path | None = Field(
+        default=None, description="what `voicechat train thinker` made for this Thinker; unset: the weights' own, if any"
+    )
 
 
 class ModelSettings(_Section):
@@ -100,7 +103,7 @@ class PoolSettings(_Section):
 
     slots: int = Field(default=8, ge=1, description="responses that may be alive at once")
     max_rows: int = Field(default=1024, ge=16, description="Thinker tokens of one reply")
-    max_symbols: int = Field(default=8192, ge=64, description="phoneme rows of one reply")
+    max_symbols: int = Field(default=8192, ge=2048, description="phoneme rows of one reply at a time")
     acquire_timeout_s: float = Field(default=10.0, ge=0, description="how long a request waits for a slot")
     max_waiting: int = Field(default=64, ge=0, description="requests that may wait for a slot")
     ring_seconds: float = Field(default=30.0, gt=0, description="sound that one PCM ring holds")

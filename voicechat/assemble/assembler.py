@@ -18,7 +18,9 @@ from voicechat.assemble.catalogue import (
     Artifact,
     ThinkerSource,
 )
+from voicechat.assemble.folder import has_chat_template, hidden_size
 from voicechat.assemble.progress import Reporter
+from voicechat.assemble.projection import check_projection
 from voicechat.assemble.sources import Fetcher, free_bytes
 from voicechat.assemble.store import (
     AssembleError,
@@ -77,6 +79,8 @@ def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bo
                         write_stamp(folder, plan.recipe)
             fetcher.discard_downloads()
         reporter.say(f"{settings.model.name} is assembled in {data}")
+    if settings.model.talker.projection is not None:
+        check_projection(settings.model.talker.projection, weights, hidden_size(plans[0].folder))
     thinker, ears, talker, detectors = (plan.folder for plan in plans)
     return AssembledPaths(thinker=thinker, talker=talker, ears=ears, weights=weights, detectors=detectors)
 
@@ -141,6 +145,12 @@ class _Thinker(_Plan):
             given = self._given.dir.expanduser().absolute()
             if not (given / "config.json").is_file():
                 raise AssembleError(f"model.thinker.dir: {given} has no config.json")
+            hidden_size(given)  # the pool's rows are as wide
+            if not has_chat_template(given):
+                raise AssembleError(
+                    f"model.thinker.dir: the tokenizer in {given} has no chat template, so how the LLM is "
+                    "asked is not known; if it is a chat model, put its template there as chat_template.jinja"
+                )
             super().__init__(given, {}, 0)
             return
         self._source = _source(self._given.source)

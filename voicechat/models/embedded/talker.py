@@ -90,8 +90,21 @@ class Conditioner(nn.Module):
         self.hidden = nn.Linear(hidden_width, width, bias=False) if hidden_width else None
 
     @classmethod
-    def from_weights(cls, weights_dir: Path | str = WEIGHTS_DIR, thinker: str | None = None) -> Conditioner:
-        """The trained part, with the matrix of one Thinker (``None``: text alone). Raises ``KeyError`` if unknown."""
+    def from_weights(
+        cls, weights_dir: Path | str = WEIGHTS_DIR, thinker: str | None = None, projection: Path | str | None = None
+    ) -> Conditioner:
+        """The trained part, with the matrix of one Thinker (``None``: text alone). Raises ``KeyError`` if unknown.
+
+        ``projection``: file with the matrix of a Thinker that the weights do not know (``weight`` [width, H]).
+        """
+        if projection is not None:
+            if thinker is not None:
+                raise ValueError("either a Thinker that the weights know or a projection, not both")
+            made = cls.from_weights(weights_dir)
+            matrix = load_tensors(projection)["weight"]
+            made.hidden = nn.Linear(matrix.shape[1], matrix.shape[0], bias=False)
+            made.hidden.load_state_dict({"weight": matrix})
+            return made.eval().requires_grad_(False)
         weights_dir = Path(weights_dir)
         config = load_voice_config(weights_dir).talker
         widths = dict(config.thinkers)

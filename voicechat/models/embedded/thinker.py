@@ -1,4 +1,4 @@
-"""How the embedded Thinkers are prompted."""
+"""How Thinkers are prompted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,21 @@ SYSTEM_PROMPT = (
 
 
 class ChatPrompt:
-    """Turns a conversation into token ids by the tokenizer's own chat template."""
+    """Turns a conversation into token ids by the tokenizer's own chat template.
+
+    Some templates know no system turn: they refuse one, or leave it out. There the system's text goes before the first
+    thing that the user says. Raises ValueError if the tokenizer has no template.
+    """
 
     def __init__(self, tokenizer: Any, system_prompt: str) -> None:
         self._tokenizer = tokenizer
         self._system = system_prompt
+        probe = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello!"}]
+        self._render(probe[1:])
+        try:
+            self._takes_system = "Be brief." in self._render(probe)
+        except ValueError:
+            self._takes_system = False
 
     def ids(self, turns: Sequence[Turn]) -> list[int]:
         """Token ids of the prompt, up to where the reply begins.
@@ -28,5 +38,32 @@ class ChatPrompt:
         messages = [{"role": turn.role, "content": turn.text} for turn in turns]
         if not any(turn.role == "system" for turn in turns):
             messages.insert(0, {"role": "system", "content": self._system})
-        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        if not self._takes_system:
+            messages = _without_system(messages)
+        return list(self._tokenizer.encode(self._render(messages), add_special_tokens=False))
+
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        from jinja2 import TemplateError
+
+        try:
+            text: str = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            raise ValueError(f"the model's chat template refuses this conversation: {error}") from None
+        return text
+
+
+def _without_system(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The same conversation without system turns: their text stands before the user turn that follows them."""
+    out: list[dict[str, str]] = []
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "system":
+            waiting.append(message["content"])
+        elif message["role"] == "user":
+            out.append({**message, "content": "\n\n".join([*waiting, message["content"]])})
+            waiting = []
+        else:
+            out.append(message)
+    if waiting:
+        out.append({"role": "user", "content": "\n\n".join(waiting)})
+    return out
