@@ -31,11 +31,13 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Codes of one reply, whether it ended by itself, and the longest time spent on one row in steps."""
+    """One reply: its codes, whether it ended by itself, and the longest time spent on one row in steps."""
 
     codes: list[int]
     ended: bool
     longest_dwell: int
+    tokens: list[int]
+    """Codes and advances, as the Talker said them; the end is not among them."""
 
 
 def condition_table(net: TalkerNet, prompt: Prompt, voice: int = 0) -> Tensor:
@@ -94,10 +96,10 @@ def generate(
         pointer = torch.where(done, pointer, moved)
         if step % 16 == 15 and bool(done.all()):
             break
-    tokens = torch.stack(made, 1).cpu()
+    said = [[token for token in line if token >= 0] for line in torch.stack(made, 1).tolist()]
     return [
-        Generated([int(t) // ADVANCES for t in line if t >= 0], bool(ended), int(most) + 1)
-        for line, ended, most in zip(tokens, done.cpu(), longest.cpu(), strict=True)
+        Generated([token // ADVANCES for token in tokens], bool(ended), int(most) + 1, tokens)
+        for tokens, ended, most in zip(said, done.cpu(), longest.cpu(), strict=True)
     ]
 
 

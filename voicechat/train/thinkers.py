@@ -28,7 +28,7 @@ MAX_CHARACTERS = 640
 
 
 class TrainingThinker:
-    """A chat model run by transformers. ``path``: a GGUF file or a model folder."""
+    """A chat model of any architecture, run by transformers. ``path``: a GGUF file or a model folder."""
 
     def __init__(self, path: Path, device: torch.device) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -38,8 +38,9 @@ class TrainingThinker:
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), **extra)
         self.model: Any = AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype, **extra).to(device).eval()
-        end = self.tokenizer.convert_tokens_to_ids("<|im_end|>")
-        self.end: int = end if isinstance(end, int) and end >= 0 else int(self.tokenizer.eos_token_id)
+        self.width = int(self.model.config.get_text_config().hidden_size)
+        self.ends = reply_ends(self.model, self.tokenizer)
+        self.end = self.ends[0]
 
     def prompt_ids(self, prompt: str, system: str | None) -> list[int]:
         """Token ids of the chat up to where the reply begins."""
@@ -65,10 +66,10 @@ class TrainingThinker:
             made = self.model.generate(
                 input_ids=ids.to(self.device), attention_mask=mask.to(self.device), max_new_tokens=tokens,
                 do_sample=True, temperature=temperature, top_p=0.95, top_k=0,
-                eos_token_id=self.end, pad_token_id=self.end,
+                eos_token_id=self.ends, pad_token_id=self.end,
             )[:, length:].cpu()  # fmt: skip
             for index, row_ids in zip(part, made, strict=True):
-                finished = bool((row_ids == self.end).any())
+                finished = bool(torch.isin(row_ids, torch.tensor(self.ends)).any())
                 text = self.tokenizer.decode(row_ids, skip_special_tokens=True)
                 out[index] = tidy_reply(text, finished)
         return out
@@ -87,8 +88,7 @@ class TrainingThinker:
         prompts = [self.prompt_ids(item["prompt"], item.get("system") or None) for item in items]
         counts = np.asarray([len(code["input_ids"]) for code in encoded], np.int64)
         starts = np.concatenate(([0], np.cumsum(counts)))
-        width = int(self.model.config.hidden_size)
-        states = np.zeros((int(starts[-1]), width), np.float16)
+        states = np.zeros((int(starts[-1]), self.width), np.float16)
         order = sorted(range(len(items)), key=lambda index: len(prompts[index]) + int(counts[index]))
         for start in range(0, len(order), batch):
             part = order[start : start + batch]
@@ -97,14 +97,25 @@ class TrainingThinker:
             for row, line in enumerate(ids):
                 padded[row, : len(line)] = torch.tensor(line)
             # Padding on the right needs no mask under causal attention.
-            hidden = (
-                self.model.model(input_ids=padded.to(self.device)).last_hidden_state.to(torch.float16).cpu().numpy()
-            )
+            made = self.model.base_model(input_ids=padded.to(self.device), use_cache=False)
+            hidden = made.last_hidden_state.to(torch.float16).cpu().numpy()
             for row, index in enumerate(part):
                 first = len(prompts[index]) - 1
                 states[starts[index] : starts[index + 1]] = hidden[row, first : first + counts[index]]
         ends = np.asarray([end for code in encoded for _, end in code["offset_mapping"]], np.int32)
         return states, counts, ends
+
+
+def reply_ends(model: Any, tokenizer: Any) -> list[int]:
+    """Ids of the tokens that end a reply, by the model's generation settings and its tokenizer."""
+    named = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    ends = [named] if isinstance(named, int) and 0 <= named != tokenizer.unk_token_id else []
+    listed = model.generation_config.eos_token_id
+    ends += listed if isinstance(listed, list) else [listed, tokenizer.eos_token_id]
+    out = list(dict.fromkeys(int(end) for end in ends if end is not None))
+    if not out:
+        raise ValueError("neither generation_config.json nor the tokenizer says which token ends a reply")
+    return out
 
 
 def tidy_reply(text: str, finished: bool) -> str:
