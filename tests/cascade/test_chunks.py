@@ -139,3 +139,15 @@ def test_other_replies_lengthen_the_first_chunk_within_bounds(others: int) -> No
     eased = policy.eased(others)
     assert policy.first <= eased.first <= policy.largest
     assert eased.first == policy.first if not others else eased.first > policy.first
+
+
+def test_codes_that_nobody_needs_any_more_are_forgotten() -> None:
+    """An hour of speech takes no more memory than a minute."""
+    buffer, most = ChunkBuffer(OURS[0]), 0
+    for _ in range(3600):
+        buffer.push((7,) * 25)
+        while buffer.pop() is not None:
+            pass
+        most = max(most, len(buffer._codes))
+    assert buffer.steps == 3600 * 25
+    assert most < 200

@@ -141,12 +141,22 @@ def test_a_full_lane_takes_all_or_nothing(pool: Pool) -> None:
     pool.begin(0, 1)
     pool.append_symbols(0, [(1, 1)] * 11, final=False)
     pool.symbols[1] = 9
-    with pytest.raises(ValueError, match="more than 12"):
+    with pytest.raises(ValueError, match=r"room for \(12\)"):
         pool.append_symbols(0, [(2, 2)] * 2, final=True)
     assert (pool.symbols_ready[0], pool.symbols_final[0]) == (11, 0)
     assert (pool.symbols[1] == 9).all(), "the next slot is untouched"
     pool.append_symbols(0, [(3, 3)], final=True)
     assert pool.symbols[0, 11].tolist() == [3, 3]
+
+
+def test_spoken_symbols_make_room_for_others(pool: Pool) -> None:
+    pool.begin(0, 1)
+    pool.append_symbols(0, [(number, -1) for number in range(12)], final=False)
+    pool.drop_symbols(0, 9)
+    assert pool.symbols_ready[0] == 3
+    pool.append_symbols(0, [(50, -1)] * 9, final=True)
+    assert pool.symbols[0, :, 0].tolist() == [9, 10, 11, *[50] * 9]
+    assert (pool.symbols_ready[0], pool.symbols_final[0]) == (12, 1)
 
 
 def test_a_poisoned_slot_is_clean_for_its_next_lease(pool: Pool) -> None:

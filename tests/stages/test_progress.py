@@ -84,3 +84,23 @@ def test_the_pointer_never_goes_back_and_no_row_is_lost(
             assert before <= progress.base <= before + max(advance, 1), "and leaves out no row"
         else:
             assert progress.pointer == before + advance
+
+
+@given(st.lists(SENTENCE, min_size=2, max_size=8), ADVANCES, st.integers(1, 40), st.lists(st.booleans(), max_size=40))
+def test_dropped_rows_change_nothing_but_the_count(
+    lengths: list[int], advances: list[int], window: int, drops: list[bool]
+) -> None:
+    whole, short = Progress(window, 10), Progress(window, 10)
+    for progress in (whole, short):
+        progress.add_rows(text(lengths))
+    wanted = iter(drops)
+    for advance in advances:
+        assert whole.step(advance) == short.step(advance)
+        if short.base and next(wanted, False):
+            base = short.base
+            assert short.drop() == base
+            assert short.base == 0
+        assert short.dropped + short.pointer == whole.pointer
+        assert short.dropped + short.base == whole.base
+        assert short.dropped + short.rows == whole.rows
+        assert (short.ahead, short.at_end) == (whole.ahead, whole.at_end)

@@ -51,14 +51,14 @@ class Running:
     generation: int = 0
     number: int = 0
 
-    def begin(self, slot: int) -> int:
+    def begin(self, slot: int, *, rows: bool = True) -> int:
         """Open an utterance; returns its number. The slot's hidden rows are random, as no two replies' are alike."""
         self.generation += 1
         self.number += 1
         self.pool.begin(slot, self.generation)
         noise = torch.randn(self.pool.spec.max_rows, HIDDEN, generator=torch.Generator().manual_seed(self.number))
         self.pool.hidden[slot] = (3 * noise).bfloat16().view(torch.uint16).numpy()
-        self.host.send(Speak(self.number, slot, self.generation, self.voice))
+        self.host.send(Speak(self.number, slot, self.generation, self.voice, rows=rows))
         return self.number
 
     async def say(self, number: int, pieces: list[str], pause: Any = None) -> None:
@@ -121,7 +121,9 @@ def pieces_of(text: str) -> list[str]:
 
 
 @torch.inference_mode()
-def reference(running: Running, slot: int, pieces: list[str], steps: int) -> tuple[list[int], int]:
+def reference(
+    running: Running, slot: int, pieces: list[str], steps: int, *, hidden_states: bool = True
+) -> tuple[list[int], int]:
     """Codes of at most ``steps`` steps by a plain loop over ``LlamaForCausalLM``, and how many windows they took.
 
     Where windows begin is the rule of :class:`Progress`, which has tests of its own. 0 windows: no end was found.
@@ -140,8 +142,8 @@ def reference(running: Running, slot: int, pieces: list[str], steps: int) -> tup
             rows[place].symbol if progress.base <= place < len(rows) else NONE_SYMBOL
             for place in range(at - LEFT, at + RIGHT + 1)
         ]
-        state = hidden[None, rows[min(at, len(rows) - 1)].token]
-        added = running.conditioner(torch.tensor([window]), state, torch.tensor([True]), torch.tensor([0]))
+        state = hidden[None, min(rows[min(at, len(rows) - 1)].token, len(hidden) - 1)]
+        added = running.conditioner(torch.tensor([window]), state, torch.tensor([hidden_states]), torch.tensor([0]))
         out = running.llama(
             inputs_embeds=(embed(torch.tensor([token])) + added)[None], past_key_values=past, use_cache=True
         )
@@ -228,6 +230,22 @@ async def test_a_long_text_in_several_windows(running: Running) -> None:
     for slot, number in enumerate(numbers):
         assert check(running, number, slot, pieces_of(texts[slot]))[1] != 1
     await acknowledged_by_all(running, numbers)
+
+
+async def test_a_given_text_that_is_longer_than_the_pool_has_rows(running: Running) -> None:
+    """It has no hidden states, is there at once, and leaves room behind itself as it is spoken."""
+    pieces = pieces_of(" ".join([*TEXTS, "One apple is red. Two pears are green. We like both.", *TEXTS]))
+    assert symbols_of(pieces) > running.pool.spec.max_symbols * 1.2
+    number = running.begin(1, rows=False)
+    running.host.send(Text(number, tuple(pieces), True, 0))
+    await running.host.released(number)
+    (spoken,) = running.host.of(number, Spoken)
+    codes = running.codes(number)
+    expected, windows = reference(running, 1, pieces, len(codes) + 1, hidden_states=False)
+    assert spoken.reason == "end"
+    assert windows > 5
+    assert codes == expected
+    assert int(running.pool.symbols_ready[1]) < symbols_of(pieces) - 100
 
 
 async def test_a_text_that_stalls_in_the_middle(running: Running) -> None:

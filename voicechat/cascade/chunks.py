@@ -48,6 +48,7 @@ class ChunkBuffer:
     def __init__(self, policy: ChunkPolicy) -> None:
         self._policy = policy
         self._codes: list[int] = []
+        self._forgotten = 0
         self._emitted = 0
         self._size = float(policy.first)
         self._closed = False
@@ -55,7 +56,7 @@ class ChunkBuffer:
     @property
     def steps(self) -> int:
         """Codes received so far."""
-        return len(self._codes)
+        return self._forgotten + len(self._codes)
 
     @property
     def emitted(self) -> int:
@@ -65,7 +66,7 @@ class ChunkBuffer:
     @property
     def done(self) -> bool:
         """True once the reply is closed and all of it was handed out."""
-        return self._closed and self._emitted == len(self._codes)
+        return self._closed and self._emitted == self.steps
 
     def push(self, codes: tuple[int, ...]) -> None:
         """Add codes. Raises ValueError after :meth:`close`."""
@@ -84,7 +85,7 @@ class ChunkBuffer:
 
     def _next(self) -> int:
         """Steps that the next chunk emits; 0 if there is none yet."""
-        emit, rest = int(self._size), len(self._codes) - self._emitted
+        emit, rest = int(self._size), self.steps - self._emitted
         if self._closed:
             # A tail shorter than half a chunk is not worth a chunk of its own.
             return rest if rest <= emit + emit // 2 else emit
@@ -95,16 +96,19 @@ class ChunkBuffer:
         emit = self._next()
         if not emit:
             return None
-        policy, total = self._policy, len(self._codes)
+        policy, total = self._policy, self.steps
         start = max(0, self._emitted - policy.left)
         end = min(total, self._emitted + emit + policy.right)
         chunk = Chunk(
-            codes=tuple(self._codes[start:end]),
+            codes=tuple(self._codes[start - self._forgotten : end - self._forgotten]),
             left=self._emitted - start,
             emit=emit,
             first_step=self._emitted,
             last=self._closed and self._emitted + emit == total,
         )
         self._emitted += emit
+        past = max(self._forgotten, self._emitted - policy.left)
+        del self._codes[: past - self._forgotten]
+        self._forgotten = past
         self._size = min(self._size * policy.growth, policy.largest)
         return chunk

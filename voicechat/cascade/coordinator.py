@@ -63,6 +63,8 @@ STEP_SAMPLES = PCM_RATE // 25
 """Samples of one speech step (40 ms)."""
 MAX_TEXT = 100_000
 """Most characters of a given text that is spoken, about two hours."""
+MAX_UNREAD = 120 * PCM_RATE
+"""Samples that a face may leave unread, before no more are made for it."""
 NOTHING_TO_SPEAK = "There is nothing in the text that can be spoken."
 _WORDS = re.compile(r"\s*\S{1,200}|\s+")
 """A given text is handed to the Talker in such pieces."""
@@ -249,6 +251,7 @@ class Coordinator:
         """From here on the response may have sound."""
         others = sum(other.chunks is not None and not other.ended for other in self._states.values())
         state.chunks = ChunkBuffer(self._policies[latency_first].eased(others))
+        state.on_read = self._pump
 
     def _send_to(self, state: ResponseState, name: str, message: StageMessage) -> None:
         """Bring a response into a stage, which holds it until it says Released."""
@@ -382,7 +385,11 @@ class Coordinator:
         eligible = [
             state
             for state in self._states.values()
-            if state.chunks is not None and state.decoding is None and not state.ended and state.chunks.ready
+            if state.chunks is not None
+            and state.decoding is None
+            and not state.ended
+            and state.unread_samples < MAX_UNREAD
+            and state.chunks.ready
         ]
         eligible.sort(key=self._runs_dry)
         for state in eligible[: self._decodes - busy]:

@@ -2,7 +2,8 @@
 
 A *slot* is leased to one response at a time. In it lie
 
-- ``hidden``: the Thinker's last hidden states, one row per reply token (bfloat16, kept as ``uint16`` bits here);
+- ``hidden``: the Thinker's last hidden states, one row per reply token (bfloat16, kept as ``uint16`` bits here). Between
+  engines on a GPU these rows lie in device memory instead; see :mod:`voicechat.stages.rows`;
 - ``symbols``: the Talker's text rows, ``(symbol id, index of the hidden row it belongs to)``;
 - ``pcm``: a ring of int16 samples through which the VoiceBox hands its sound to the server.
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import os
 import secrets
 from multiprocessing import shared_memory
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -29,8 +31,10 @@ _ALIGN = 4096
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Size of a pool, and the name under which other processes open it.
 
-    ``hidden_size`` is the Thinker's width, ``max_rows`` the most reply tokens, ``max_symbols`` the most text rows,
+    ``hidden_size`` is the Thinker's width, ``max_rows`` the most reply tokens, ``max_symbols`` the text rows at once,
     ``pcm_samples`` the length of a slot's sound ring, ``bay_samples`` the longest sound (16 kHz) for the ears.
+    ``rows`` says where hidden rows may lie: in this block (``host``), on a GPU (``device``), or, if the keeper finds
+    that the GPUs don't reach each other, either (``either``).
     """
 
     name: str
@@ -41,6 +45,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     pcm_samples: int
     bays: int
     bay_samples: int
+    rows: Literal["host", "device", "either"] = "host"
 
     @staticmethod
     def new_name() -> str:
@@ -55,7 +60,10 @@ class Pool:
     int64 ``[slots]``;
     ``hidden``: uint16 ``[slots, max_rows, hidden_size]``; ``symbols``: int32 ``[slots, max_symbols, 2]``;
     ``pcm``: int16 ``[slots, pcm_samples]``; ``bays``: float32 ``[bays, bay_samples]``;
-    ``counters``: int64 ``[4]``: hidden rows written, nanoseconds of writing, hidden rows read, nanoseconds of reading.
+    ``counters``: int64 ``[4]``: hidden rows written, nanoseconds of writing, hidden rows read, nanoseconds of reading
+    (on a GPU: nanoseconds until the work was handed to the device);
+    ``row_faults``: int64 ``[1]``: rows that were read on a GPU and were not those of the reader's lease, always 0;
+    ``keeper``: int64 ``[3]`` and ``keeper_handle``: uint8 ``[64]``: see :mod:`voicechat.stages.keeper`.
     """
 
     def __init__(self, spec: PoolSpec, *, create: bool = False) -> None:
@@ -68,7 +76,10 @@ class Pool:
             ("thinker_ack", np.int64, (spec.slots,)),
             ("talker_ack", np.int64, (spec.slots,)),
             ("counters", np.int64, (4,)),
-            ("hidden", np.uint16, (spec.slots, spec.max_rows, spec.hidden_size)),
+            ("row_faults", np.int64, (1,)),
+            ("keeper", np.int64, (3,)),
+            ("keeper_handle", np.uint8, (64,)),
+            ("hidden", np.uint16, (spec.slots, 0 if spec.rows == "device" else spec.max_rows, spec.hidden_size)),
             ("symbols", np.int32, (spec.slots, spec.max_symbols, 2)),
             ("pcm", np.int16, (spec.slots, spec.pcm_samples)),
             ("bays", np.float32, (spec.bays, spec.bay_samples)),
@@ -92,6 +103,9 @@ class Pool:
         self.thinker_ack: npt.NDArray[np.int64] = views["thinker_ack"]
         self.talker_ack: npt.NDArray[np.int64] = views["talker_ack"]
         self.counters: npt.NDArray[np.int64] = views["counters"]
+        self.row_faults: npt.NDArray[np.int64] = views["row_faults"]
+        self.keeper: npt.NDArray[np.int64] = views["keeper"]
+        self.keeper_handle: npt.NDArray[np.uint8] = views["keeper_handle"]
         self.hidden: npt.NDArray[np.uint16] = views["hidden"]
         self.symbols: npt.NDArray[np.int32] = views["symbols"]
         self.pcm: npt.NDArray[np.int16] = views["pcm"]
@@ -124,12 +138,23 @@ class Pool:
         start = int(self.symbols_ready[slot])
         end = start + len(rows)
         if end > self.spec.max_symbols:
-            raise ValueError(f"the reply has more than {self.spec.max_symbols} speech symbols")
+            raise ValueError(f"a sentence has more speech symbols than the pool has room for ({self.spec.max_symbols})")
         if rows:
             self.symbols[slot, start:end] = rows
             self.symbols_ready[slot] = end
         if final:
             self.symbols_final[slot] = 1
+
+    def drop_symbols(self, slot: int, count: int) -> None:
+        """Forget the first ``count`` text rows; the others move up.
+
+        Only between two windows of the Talker: a step of the old window that still runs may read anything, and nobody
+        uses what it makes.
+        """
+        left = self.symbols[slot, count : int(self.symbols_ready[slot])].copy()
+        self.symbols_ready[slot] = 0
+        self.symbols[slot, : len(left)] = left
+        self.symbols_ready[slot] = len(left)
 
     def write_pcm(self, slot: int, start: int, samples: npt.NDArray[np.int16]) -> None:
         """Write samples into the ring, from stream position ``start`` on."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from voicechat.cascade.api import (
+    AudioDelta,
     CascadeError,
     Event,
     Finished,
@@ -67,6 +68,10 @@ class ResponseState:
     completion_tokens: int = 0
     audio_in_seconds: float = 0.0
     sent_samples: int = 0
+    unread_samples: int = 0
+    """Of the sound that was sent, what the face has not taken yet."""
+    on_read: Callable[[], None] | None = None
+    """Called whenever the face has taken some sound."""
     _events: asyncio.Queue[Event | CascadeError] = field(default_factory=asyncio.Queue)
 
     @property
@@ -82,6 +87,8 @@ class ResponseState:
     def emit(self, event: Event) -> None:
         """Queue an event for the face; nothing follows the end."""
         if not self.ended:
+            if isinstance(event, AudioDelta):
+                self.unread_samples += len(event.pcm)
             self._events.put_nowait(event)
 
     def end(self, outcome: Finished | CascadeError) -> None:
@@ -95,6 +102,10 @@ class ResponseState:
             event = await self._events.get()
             if isinstance(event, CascadeError):
                 raise event
+            if isinstance(event, AudioDelta):
+                self.unread_samples -= len(event.pcm)
+                if self.on_read is not None:
+                    self.on_read()
             yield event
             if isinstance(event, Finished):
                 return

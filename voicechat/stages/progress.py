@@ -26,11 +26,18 @@ class Progress:
         self.base = 0
         self.pointer = 0
         self.steps = 0
+        self.dropped = 0
+        """Rows that were forgotten; all others are counted from behind them."""
 
     @property
     def rows(self) -> int:
-        """Rows of text so far."""
+        """Rows of text so far, without those that were dropped."""
         return self._rows
+
+    @property
+    def ahead(self) -> int:
+        """Rows behind the one that the Talker stands on."""
+        return self._rows - self.pointer
 
     def add_rows(self, pauses: list[bool]) -> None:
         """Note further rows: for each, whether it is the pause before a sentence (or the end of the text)."""
@@ -57,6 +64,16 @@ class Progress:
             return False
         self._begin(self.pointer + 1)
         return True
+
+    def drop(self) -> int:
+        """Forget the rows before the present window, and count from its first row. Returns how many they were."""
+        count = self.base
+        self._pauses = {row - count for row in self._pauses if row >= count}
+        self._rows -= count
+        self.pointer -= count
+        self.base = 0
+        self.dropped += count
+        return count
 
     @property
     def at_end(self) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import time
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -22,6 +23,8 @@ STEPS_PER_SYMBOL = 8
 """Bound on a reply's length: no symbol sounds longer than this many steps of 40 ms on average."""
 SPARE_STEPS = 50
 """Steps that any reply may take on top of that."""
+LOOKAHEAD = 256
+"""Text is read as far as this many rows (about 20 s) ahead of the Talker; the rest waits, as text."""
 WINDOWS = 1 << 20
 """More windows than a reply ever has. An ack names the lease's generation and the window."""
 
@@ -42,6 +45,8 @@ class TalkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     log_level: int
     cores: tuple[int, ...] = ()
+    projection: str | None = None
+    """File with the matrix of a Thinker that the weights do not know."""
 
 
 def run(sock: socket.socket, config: TalkerConfig) -> None:
@@ -62,7 +67,11 @@ class _Utterance:
         self.rows = message.rows
         self.frontend = frontend
         self.progress = Progress()
+        self.unread: deque[str] = deque()
+        self.closed = False
+        """No further text will come."""
         self.final = False
+        """All of it has been read."""
         self.refused = False
         self.sounds = False
         self.task: asyncio.Task[None] | None = None
@@ -77,6 +86,7 @@ class Talker(Host):
         super().__init__(channel)
         self.config = config
         self.pool = Pool(config.pool)
+        self._lookahead = min(LOOKAHEAD, config.pool.max_symbols // 8)
         self._utterances: dict[int, _Utterance] = {}
         self._waker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._waker.setblocking(False)
@@ -118,6 +128,7 @@ class Talker(Host):
                         "pool": msgspec.to_builtins(config.pool),
                         "weights": config.weights_dir,
                         "thinker": config.thinker,
+                        "projection": config.projection,
                     }
                 },
                 disable_log_stats=True,
@@ -159,35 +170,49 @@ class Talker(Host):
                 raise TypeError(f"not a message for the talker: {message!r}")
 
     def _add_text(self, utterance: _Utterance, message: Text) -> None:
-        rows = [row for piece in message.pieces for row in utterance.frontend.push(piece)]
-        if message.final:
+        utterance.unread.extend(message.pieces)
+        utterance.closed |= message.final
+        if self._read(utterance):
+            utterance.waits.append((time.monotonic_ns() - message.sent_ns) / 1000)
+        if utterance.task is None and not utterance.refused:
+            if utterance.final and not utterance.sounds:
+                self.channel.send(Spoken(utterance.id, "end"))
+                self._release(utterance, 0)
+            elif utterance.final or utterance.progress.rows > self._model.RIGHT:
+                utterance.task = self.spawn(self._speak(utterance), f"speak-{utterance.id}")
+
+    def _read(self, utterance: _Utterance) -> bool:
+        """Turn text into rows of the pool, a little ahead of the Talker. True if there are new ones."""
+        if utterance.final or utterance.refused:
+            return False
+        progress = utterance.progress
+        rows: list[Any] = []
+        while utterance.unread and progress.ahead + len(rows) < self._lookahead:
+            rows += utterance.frontend.push(utterance.unread.popleft())
+        if utterance.closed and not utterance.unread:
             rows += utterance.frontend.finish()
             utterance.final = True
         last_row = self.pool.spec.max_rows - 1
+        pairs = [(row.symbol, min(row.token, last_row) if utterance.rows else -1) for row in rows]
         try:
-            pairs = [(row.symbol, min(row.token, last_row) if utterance.rows else -1) for row in rows]
-            self.pool.append_symbols(utterance.slot, pairs, final=message.final)
+            self.pool.append_symbols(utterance.slot, pairs, final=utterance.final)
         except ValueError as error:
-            utterance.refused = True
-            self.channel.send(Failed(utterance.id, str(error), invalid=True, param="max_tokens"))
-            if utterance.task is None:
-                self._release(utterance, 0)
-            else:
-                self.cancel(utterance.task)
-            return
-        utterance.progress.add_rows([row.symbol == 0 for row in rows])
-        utterance.more.set()
-        if rows:
-            utterance.waits.append((time.monotonic_ns() - message.sent_ns) / 1000)
+            self._refuse(utterance, str(error))
+            return False
+        progress.add_rows([row.symbol == 0 for row in rows])
         utterance.sounds |= any(row.symbol for row in rows)
-        if utterance.task is None:
-            if message.final and not utterance.sounds:
-                self.channel.send(Spoken(utterance.id, "end"))
-                self._release(utterance, 0)
-            elif message.final or utterance.progress.rows > self._model.RIGHT:
-                utterance.task = self.spawn(self._speak(utterance), f"speak-{utterance.id}")
-        else:
+        utterance.more.set()
+        if utterance.task is not None and (rows or utterance.final):
             self._wake()
+        return bool(rows)
+
+    def _refuse(self, utterance: _Utterance, why: str) -> None:
+        utterance.refused = True
+        self.channel.send(Failed(utterance.id, why, invalid=True, param="max_tokens" if utterance.rows else None))
+        if utterance.task is None:
+            self._release(utterance, 0)
+        else:
+            self.cancel(utterance.task)
 
     def _request(self, utterance: _Utterance, ack: int) -> tuple[Any, Any]:
         from vllm import SamplingParams
@@ -214,6 +239,8 @@ class Talker(Host):
         ack = utterance.generation * WINDOWS
         try:
             while (ended := await self._speak_window(utterance, ack)) == "window":
+                self._make_room(utterance)
+                self._read(utterance)
                 while not utterance.final and utterance.progress.rows <= utterance.progress.base + self._model.RIGHT:
                     utterance.more.clear()
                     await utterance.more.wait()
@@ -224,6 +251,11 @@ class Talker(Host):
             self._wake()
         finally:
             self._release(utterance, ack)
+
+    def _make_room(self, utterance: _Utterance) -> None:
+        """Between two windows: rows that were spoken leave the pool once they fill a quarter of it."""
+        if utterance.progress.base > self.pool.spec.max_symbols // 4:
+            self.pool.drop_symbols(utterance.slot, utterance.progress.drop())
 
     async def _speak_window(self, utterance: _Utterance, ack: int) -> str:
         """Speak until the text ends (``end``), far too much was said (``length``), or a ``window`` is full."""
@@ -241,7 +273,8 @@ class Talker(Host):
             if codes:
                 self.channel.send(Codes(utterance.id, tuple(codes), tuple(utterance.waits)))
                 utterance.waits.clear()
-            if part.finish_reason == "length" or (utterance.final and progress.steps > self._bound(utterance)):
+                self._read(utterance)
+            if part.finish_reason == "length" or progress.steps > self._bound(utterance):
                 log.warning("reply %d: broken off after %d steps, %d rows", utterance.id, progress.steps, progress.rows)
                 await self._engine.abort(request_id)
                 return "length"
@@ -255,7 +288,8 @@ class Talker(Host):
 
     @staticmethod
     def _bound(utterance: _Utterance) -> int:
-        return utterance.progress.rows * STEPS_PER_SYMBOL + SPARE_STEPS
+        progress = utterance.progress
+        return (progress.dropped + progress.rows) * STEPS_PER_SYMBOL + SPARE_STEPS
 
     def _release(self, utterance: _Utterance, ack: int) -> None:
         del self._utterances[utterance.id]

@@ -1,0 +1,269 @@
+"""The coordinator when things go wrong: full pools, cancelled replies, stages that die or do not start."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import numpy as np
+import pytest
+
+from tests.cascade.doubles import DOUBLES, ThinkerDouble
+from tests.cascade.world import World, in_jumping_time, simulated, transcribed
+from voicechat.cascade.api import (
+    CascadeError,
+    FinishReason,
+    NotReady,
+    Overloaded,
+    StageFailed,
+)
+from voicechat.cascade.messages import Abort, Codes, Generate, Piece, Released, Speak
+
+
+def test_a_full_pool_lets_wait_and_then_refuses() -> None:
+    async def body(world: World) -> None:
+        holders = [world.ask() for _ in range(2)]
+        await asyncio.sleep(0.01)
+        waiting = [world.ask() for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert world.cascade.leases.waiting == 3
+        too_many = world.ask()
+        await asyncio.sleep(0.01)
+        assert isinstance(too_many.error, Overloaded)
+        assert all(caller.error is None for caller in waiting)
+        await asyncio.sleep(2.0)  # nobody works, so that nobody lets go
+        assert all(isinstance(caller.error, Overloaded) for caller in waiting)
+        await world.all_ended()
+        assert all(caller.error is None for caller in holders)
+
+    simulated(body, timeout=1.0, waiting=3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("name", list(DOUBLES))
+def test_a_death_fails_what_was_inside_and_heals(name: str, seed: int) -> None:
+    """One clear error for the replies inside; the others and the next ones are well; the stage is started again."""
+
+    async def body(world: World) -> None:
+        first = world.ask()
+        await world.step(world.rng.randint(0, 60))
+        stage = world.stages[name]
+        inside = first.finished is None
+        stage.die()
+        await world.all_ended()
+        if first.error is not None:
+            assert isinstance(first.error, StageFailed)
+            assert first.error.stage == name
+            assert name in str(first.error)
+            assert inside
+        assert not world.cascade.ready
+        refused = world.ask()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert isinstance(refused.error, NotReady)
+        assert name in str(refused.error)
+        await world.run_until(lambda: world.cascade.ready)
+        assert stage.starts == 2
+        again = world.ask()
+        await world.all_ended()
+        assert again.error is None
+
+    simulated(body, seed)
+
+
+@pytest.mark.parametrize("name", ["talker", "voicebox"])
+def test_text_is_served_while_a_stage_of_speech_is_down(name: str) -> None:
+    async def body(world: World) -> None:
+        texts = [world.ask(audio=False) for _ in range(3)]
+        await world.step(5)
+        world.stages[name].die()
+        await world.step(20)
+        texts.append(world.ask(audio=False))
+        assert not world.cascade.ready
+        await world.all_ended()
+        assert all(caller.error is None for caller in texts)
+
+    simulated(body)
+
+
+def test_a_host_that_lets_go_too_early_fails_the_reply() -> None:
+    """The engine core of a stage dies: its host says Released, without an end before, and follows. No caller hangs."""
+
+    async def body(world: World) -> None:
+        caller = world.ask()
+        thinker = world.stages["thinker"]
+        assert isinstance(thinker, ThinkerDouble)
+        for _ in range(1000):
+            if thinker.break_off():
+                break
+            await world.step()
+        await world.all_ended()
+        assert isinstance(caller.error, StageFailed)
+        assert caller.error.stage == "thinker"
+
+    simulated(body)
+
+
+def test_a_sound_that_waits_while_the_thinker_dies_is_told() -> None:
+    """Both bays are taken, a third sound waits for one, and the thinker dies: no caller waits for ever."""
+
+    async def body(world: World) -> None:
+        hearing = [asyncio.create_task(world.cascade.transcribe(np.zeros(10, np.float32))) for _ in range(4)]
+        await asyncio.sleep(0)
+        assert world.cascade.hearing.bays.waiting == 2
+        world.stages["thinker"].die()
+        for task in hearing:
+            with pytest.raises(StageFailed) as error:
+                await asyncio.wait_for(task, 30)
+            assert error.value.stage == "thinker"
+
+    simulated(body)
+
+
+def test_a_transcription_may_be_given_up() -> None:
+    async def body(world: World) -> None:
+        task = asyncio.create_task(world.cascade.transcribe(np.zeros(10, np.float32)))
+        await world.step(world.rng.randint(0, 3))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.wait_for(transcribed(world, 20), 30) == "20"
+
+    for seed in range(10):
+        simulated(body, seed)
+
+
+def test_a_cancelled_reply_ends_at_once_and_stops_every_stage() -> None:
+    async def body(world: World) -> None:
+        caller = world.ask()
+        await world.run_until(lambda: bool(caller.events))
+        if caller.finished is not None:
+            return  # a reply without a word
+        caller.response.cancel()
+        caller.response.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert caller.finished is not None
+        assert caller.finished.reason is FinishReason.CANCELLED
+        await world.rest()
+        for name in ("thinker", "talker"):
+            messages = [m for m in world.stages[name].log if getattr(m, "id", None) == caller.response.number]
+            assert isinstance(messages[0], Generate | Speak)
+
+    for seed in range(10):
+        simulated(body, seed)
+
+
+def test_a_cancelled_slot_rests_until_its_worker_has_let_go() -> None:
+    async def body(world: World) -> None:
+        caller = world.ask()
+        thinker = world.stages["thinker"]
+        await world.run_until(lambda: bool(thinker.touched))
+        caller.response.cancel()
+        stages = world.stages.values()
+        for _ in range(300):  # no acknowledgement yet
+            for stage in stages:
+                while stage.inbox:
+                    stage.take(stage.inbox.popleft())
+                for work in list(stage.work.values()):
+                    stage.go_on(work)
+                while stage.outbox:
+                    stage.deliver()
+            await asyncio.sleep(0.001)
+        assert not world.cascade._states
+        assert world.cascade.leases.free == 1
+        await world.rest()
+
+    simulated(body)
+
+
+def test_an_abort_is_sent_to_stages_that_hold_the_reply() -> None:
+    async def body(world: World) -> None:
+        caller = world.ask()
+        await asyncio.sleep(0.01)
+        caller.response.cancel()
+        sent = [m for name in ("thinker", "talker") for m in world.stages[name].inbox if isinstance(m, Abort)]
+        assert sent == [Abort(caller.response.number)] * 2
+
+    simulated(body)
+
+
+def test_a_fault_in_the_server_ends_one_reply_not_the_stage(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        caller = world.ask()
+        await asyncio.sleep(0.01)
+        world.stages["talker"]._on_message(Codes(caller.response.number, ("not a code",), 5))  # type: ignore[arg-type]
+        await world.all_ended()
+        assert isinstance(caller.error, CascadeError)
+        assert "error while processing" in str(caller.error)
+        again = world.ask()
+        await world.all_ended()
+        assert again.error is None
+
+    simulated(body)
+    assert "handling Codes" in caplog.text
+
+
+def test_messages_of_strangers_are_ignored() -> None:
+    async def body(world: World) -> None:
+        for message in (Released(999, 0), Piece(999, ("x",), 0), Codes(999, (1,)), Speak(999, 0, 0, "ann")):
+            for stage in world.stages.values():
+                stage._on_message(message)
+
+    simulated(body)
+
+
+def test_a_stage_that_cannot_start_ends_the_start() -> None:
+    """The others are stopped, the pool is gone, and stopping once more does no harm."""
+
+    async def run(rng: random.Random) -> None:
+        world = World(rng)
+
+        async def broken() -> None:
+            raise RuntimeError("no such model")
+
+        world.stages["talker"].start = broken  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError, match="no such model"):
+            await world.cascade.start()
+        assert not any(stage.alive for stage in world.stages.values())
+        assert not world.cascade.ready
+        await world.cascade.stop()
+
+    in_jumping_time(run, 0)
+
+
+def test_not_ready_before_warm_up() -> None:
+    async def run(rng: random.Random) -> None:
+        world = World(rng)
+        caller = world.ask()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert isinstance(caller.error, NotReady)
+        caller.response.cancel()
+        assert world.cascade.stage_states() == dict.fromkeys(DOUBLES, "down")
+        with pytest.raises(NotReady):
+            await world.cascade.transcribe(np.zeros(10, np.float32))
+        starting = asyncio.create_task(world.cascade.start())
+        await asyncio.sleep(0.1)
+        assert world.cascade.stage_states() == dict.fromkeys(DOUBLES, "starting")
+        await world.run_until(starting.done)
+        assert world.cascade.stage_states() == dict.fromkeys(DOUBLES, "up")
+        assert world.cascade.ready
+        await world.cascade.stop()
+        assert not world.cascade.ready
+
+    in_jumping_time(run, 0)
+
+
+def test_stop_ends_what_runs() -> None:
+    async def run(rng: random.Random) -> None:
+        world = World(rng)
+        await world.start()
+        caller = world.ask()
+        await world.step(10)
+        await world.cascade.stop()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert caller.finished is not None
+
+    in_jumping_time(run, 3)
