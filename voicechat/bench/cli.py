@@ -1,4 +1,5 @@
-"""``voicechat bench rest|webrtc``: users in a closed loop against a server, and the figures of what they saw.
+"""``voicechat bench rest|webrtc``: users in a closed loop against a server, and the figures of what they saw;
+``voicechat bench realtime`` is in :mod:`voicechat.bench.realtime`.
 
 Without ``--server`` a server is started for the run on a free port of this machine, and stopped after it. ``--turns``
 is the number of all turns together, shared out among ``--concurrency`` users as each becomes free. See
@@ -17,6 +18,7 @@ import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voicechat.bench.questions import QUESTIONS, questions
@@ -50,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", metavar="kind", required=True)
     _add_user_arguments(kinds.add_parser("rest", help="users over REST"))
     _add_user_arguments(kinds.add_parser("webrtc", help="users in calls over WebRTC"))
+    _add_realtime_arguments(kinds.add_parser("realtime", help="a scripted set of recordings, over realtime sessions"))
 
 
 def _add_user_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,16 +68,6 @@ def _add_user_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="turns before, not timed; at least one of each user, 0 for none (2)",
     )
-    parser.add_argument("--model", metavar="NAME", help="a name in configs/ or a YAML file; default embedded")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="what the models run on, without --server")
-    parser.add_argument(
-        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="any setting; may be repeated"
-    )
-    parser.add_argument(
-        "--server",
-        metavar="URL",
-        help=f"measure this running server; its key, if it needs one, is taken from ${API_KEY}",
-    )
     parser.add_argument(
         "--naive", action="store_true", help="also run the models one stage after another, turn about with the server"
     )
@@ -86,6 +79,39 @@ def _add_user_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--one-call", action="store_true", help="webrtc: one call for all turns of a user")
     parser.add_argument("--max-tokens", type=_positive, metavar="N", help="longest answer in the Thinker's tokens")
     parser.add_argument("--timeout", type=float, default=180.0, metavar="S", help="longest turn in seconds (180)")
+    _add_server_arguments(parser)
+
+
+def _add_realtime_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the scripted set."""
+    parser.add_argument(
+        "--transport", choices=("ws", "webrtc", "both"), default="both", help="what the sessions go over (both)"
+    )
+    parser.add_argument(
+        "--turns", type=_positive, metavar="N", help="turns over each transport, of all kinds (36); with --only: all"
+    )
+    parser.add_argument("--only", default="", metavar="NAME", help="only turns whose name begins so, such as pause")
+    parser.add_argument("--warmup", type=_count, default=1, metavar="K", help="questions before, not counted (1)")
+    parser.add_argument(
+        "--detection", choices=("semantic_vad", "server_vad"), default="semantic_vad", help="how turns are detected"
+    )
+    parser.add_argument("--eagerness", choices=("low", "medium", "high", "auto"), help="of semantic_vad (auto)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the sound and the events of every turn")
+    _add_server_arguments(parser)
+
+
+def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which server is measured, and how that is told."""
+    parser.add_argument("--model", metavar="NAME", help="a name in configs/ or a YAML file; default embedded")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="what the models run on, without --server")
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="any setting; may be repeated"
+    )
+    parser.add_argument(
+        "--server",
+        metavar="URL",
+        help=f"measure this running server; its key, if it needs one, is taken from ${API_KEY}",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -104,9 +130,13 @@ def _count(text: str) -> int:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the benchmark; 0 if every turn went well, 1 if not, 2 if an option can't be used."""
+    """Run the benchmark; 0 if every turn went well (of realtime: if it ran), 1 if not, 2 if an option can't be used."""
     from voicechat.bench.report import as_text
 
+    if options.kind == "realtime":
+        from voicechat.bench import realtime
+
+        return realtime.main(options)
     try:
         if options.kind == "webrtc" and options.quality:
             raise BenchError("--quality is of REST requests; a call always puts latency first", 2)
@@ -135,15 +165,15 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     machine = machine_facts()
     if machine["load_before"] > _BUSY * machine["cores"]:
-        _say(f"this machine is busy (load {machine['load_before']}): its own figures will be better than these")
-    settings = _settings(options)
+        say(f"this machine is busy (load {machine['load_before']}): its own figures will be better than these")
+    settings = settings_of(options)
     asked, voice = _questions(options)
     connector = aiohttp.TCPConnector(limit=0)
     async with contextlib.AsyncExitStack() as stack:
         http = await stack.enter_async_context(
             aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         )
-        base, start_s, key = await stack.enter_async_context(_server(options, settings, http))
+        base, start_s, key = await stack.enter_async_context(running_server(options, settings, http))
         client = ChatClient(http, base, api_key=key)
         try:
             served = await client.look()
@@ -179,7 +209,8 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     return {**report, **figures}
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def settings_of(options: argparse.Namespace) -> Settings:
+    """The settings of the server that is to be started."""
     from voicechat.config import ConfigError, load_settings
 
     overrides = list(options.overrides)
@@ -210,7 +241,7 @@ def _questions(options: argparse.Namespace) -> tuple[list[Question], str | None]
 
 
 @contextlib.asynccontextmanager
-async def _server(
+async def running_server(
     options: argparse.Namespace, settings: Settings, http: aiohttp.ClientSession
 ) -> AsyncIterator[tuple[str, float | None, str | None]]:
     """Address of the server, seconds that it took to start if it was started here, and its key."""
@@ -229,7 +260,7 @@ async def _server(
     key = settings.server.api_keys[0] if settings.server.api_keys else None
     try:
         await asyncio.to_thread(assemble, settings)
-        _say(f"starting {settings.model.name}; this takes a while")
+        say(f"starting {settings.model.name}; this takes a while")
         async with child_server(arguments, http=http, timeout_s=300.0) as (base, start_s):
             yield base, start_s, key
     except (AssembleError, ServerError, ClientError) as error:
@@ -246,7 +277,7 @@ async def _baseline(options: argparse.Namespace, settings: Settings, served: str
 
     if settings.model.name != served:
         raise BenchError(f"the server serves {served}, so the baseline needs --model {served}", 2)
-    _say("loading the models for the baseline")
+    say("loading the models for the baseline")
     try:
         async with Baseline.running(settings, options.max_tokens, options.timeout) as baseline:
             yield baseline
@@ -261,7 +292,7 @@ def _asker(options: argparse.Namespace, http: aiohttp.ClientSession, base: str, 
         return RestAsker(
             client, latency_first=not options.quality, max_tokens=options.max_tokens, timeout_s=options.timeout
         )
-    _reach_loopback(base)
+    reach_loopback(base)
     return CallAsker(
         http,
         base,
@@ -272,7 +303,7 @@ def _asker(options: argparse.Namespace, http: aiohttp.ClientSession, base: str, 
     )
 
 
-def _reach_loopback(base: str) -> None:
+def reach_loopback(base: str) -> None:
     """Let this process's peer connections use 127.0.0.1, which aiortc would not, if the server is there."""
     from urllib.parse import urlsplit
 
@@ -296,7 +327,7 @@ async def _measure(
 
     warmup, timed = asked[: -options.turns], asked[-options.turns :]
     if warmup:
-        _say(f"warming up: {len(warmup)} turns")
+        say(f"warming up: {len(warmup)} turns")
         await closed_loop(users, warmup)
         if baseline is not None:
             await baseline.warm_up(warmup[0])
@@ -327,7 +358,7 @@ async def _stats(client: ChatClient) -> dict[str, Any] | None:
     try:
         stats: dict[str, Any] = await client.get_json("/v1/stats")
     except ClientError as error:
-        _say(f"no figures from inside the server: {error}")
+        say(f"no figures from inside the server: {error}")
         return None
     return stats
 
@@ -340,5 +371,6 @@ def _progress(total: int) -> Any:
     return told
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Tell whoever watches."""
     print(text, file=sys.stderr, flush=True)

@@ -129,8 +129,8 @@ def as_text(report: Mapping[str, Any]) -> str:
         "",
         f"{'':30}{'p50':>10}{'p95':>10}{'count':>8}",
     ]
-    lines += _rows(report["figures"])
-    lines += ["", "stages (seconds since the request, or the end of the turn)", *_rows(report["stages"], unit="s")]
+    lines += rows_of(report["figures"])
+    lines += ["", "stages (seconds since the request, or the end of the turn)", *rows_of(report["stages"], unit="s")]
     lines += ["", "handoff of rows"]
     hand = report["handoff"]
     if hand["write_us_per_row"] is not None:
@@ -144,7 +144,7 @@ def as_text(report: Mapping[str, Any]) -> str:
             f"  reading and conditioning    {hand['read_us_per_step']:10.0f} µs (mean of {hand['steps_read']})"
         )
     if hand["announcement_us"] is not None:
-        lines += _rows({"announcement to rows ready_us": hand["announcement_us"]})
+        lines += rows_of({"announcement to rows ready_us": hand["announcement_us"]})
     good = all_["good_share"]
     lines += [
         "",
@@ -164,14 +164,15 @@ def as_text(report: Mapping[str, Any]) -> str:
 
 def _naive_text(naive: Mapping[str, Any]) -> list[str]:
     facts = ", ".join(f"{name} {value}" for name, value in naive["facts"].items() if "trial" not in name)
-    lines = ["", f"one stage after another ({facts})", *_rows(naive["figures"])]
-    lines += _rows({f"{name} done": values for name, values in naive["stages"].items()}, unit="s")
+    lines = ["", f"one stage after another ({facts})", *rows_of(naive["figures"])]
+    lines += rows_of({f"{name} done": values for name, values in naive["stages"].items()}, unit="s")
     if naive["ratio"] is not None:
         lines.append(f"  {naive['compared']}, p50 to p50: {naive['ratio']:.2f} times the baseline's")
     return lines
 
 
-def _rows(table: Mapping[str, Mapping[str, float]], unit: str | None = None) -> list[str]:
+def rows_of(table: Mapping[str, Mapping[str, float]], unit: str | None = None) -> list[str]:
+    """The lines of a table of figures."""
     lines = []
     for name, found in table.items():
         ending = next((end for end in _UNITS if name.endswith(end)), "")

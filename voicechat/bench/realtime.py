@@ -1,0 +1,242 @@
+"""``voicechat bench realtime``: a scripted set of recordings is spoken to realtime sessions, as a client would.
+
+Every turn has a session of its own, with a live microphone. What the client sent, received and played is judged by
+:mod:`voicechat.bench.realtime_judge`; :mod:`voicechat.bench.realtime_report` describes what is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import aiohttp
+from pydantic import TypeAdapter, ValidationError
+
+from voicechat.bench import cli
+from voicechat.bench.chat_client import ChatClient, ClientError
+from voicechat.bench.machine import machine_facts
+from voicechat.bench.realtime_judge import Verdict, judge
+from voicechat.bench.realtime_keep import keep
+from voicechat.bench.realtime_report import SCHEMA, as_text, transport_report
+from voicechat.bench.realtime_rtc import RtcLine
+from voicechat.bench.realtime_scene import PROMPTS, Trace, act
+from voicechat.bench.realtime_trace import Line, LineError
+from voicechat.bench.realtime_ws import WsLine
+from voicechat.bench.script import Recording
+from voicechat.bench.script_set import Studio, chosen, entries
+from voicechat.bench.script_voices import missing
+from voicechat.bench.spoken import NoVoice
+
+TRANSPORTS = {"ws": ("ws",), "webrtc": ("webrtc",), "both": ("ws", "webrtc")}
+TURNS = 36
+"""Of each transport, unless told otherwise: with both it takes about ten minutes."""
+
+_ANSWER_TOKENS = 40
+_INSTRUCTIONS = "You are a friendly voice assistant. Answer in one short sentence."
+_WARM_UP = "What is the capital of Italy?"
+
+
+def session_of(detection: str, eagerness: str | None) -> dict[str, Any]:
+    """The settings of all sessions."""
+    turns: dict[str, Any] = {"type": detection}
+    if detection == "semantic_vad":
+        turns["eagerness"] = eagerness or "auto"
+    return {
+        "type": "realtime",
+        "instructions": _INSTRUCTIONS,
+        "max_output_tokens": _ANSWER_TOKENS,
+        "audio": {"input": {"turn_detection": turns, "transcription": {"model": "whisper-1"}}},
+    }
+
+
+class Conformance:
+    """Holds events against the types of the ``openai`` package, if it is installed."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self._check: Callable[[Any], object] | None = None
+        self._types: dict[str, Any] = {}
+        try:
+            from openai.types.realtime import RealtimeServerEvent
+        except ImportError:
+            return
+        self._check = TypeAdapter(RealtimeServerEvent).validate_python
+        for kind in get_args(get_args(RealtimeServerEvent)[0]):
+            for name in get_args(kind.model_fields["type"].annotation):
+                self._types[name] = kind
+
+    @property
+    def checked(self) -> bool:
+        """False if nothing can be checked."""
+        return self._check is not None
+
+    def violations(self, events: Sequence[dict[str, Any]]) -> list[str]:
+        """What is wrong with ``events``."""
+        self.events += len(events)
+        found = []
+        for event in events if self._check is not None else ():
+            try:
+                assert self._check is not None
+                self._check(event)
+            except ValidationError as error:
+                found.append(self._why(event, error))
+        return found
+
+    def _why(self, event: dict[str, Any], error: Exception) -> str:
+        kind = self._types.get(str(event.get("type")))
+        if kind is None:
+            return f"{event.get('type')}: no such event"
+        try:
+            kind.model_validate(event)
+        except ValidationError as own:
+            parts = [f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in own.errors()[:3]]
+            return f"{event['type']}: {'; '.join(parts)}"
+        return f"{event['type']}: {error}"
+
+
+class Bench:
+    """Runs turns against one server."""
+
+    def __init__(
+        self, http: aiohttp.ClientSession, base: str, headers: dict[str, str], session: dict[str, Any],
+        keep: Path | None,
+    ) -> None:  # fmt: skip
+        self._http = http
+        self._base = base
+        self._headers = headers
+        self._session = session
+        self._keep = keep
+        self.conformance = {transport: Conformance() for transport in TRANSPORTS["both"]}
+
+    async def turn(self, transport: str, recording: Recording) -> Verdict:
+        """One turn; again with another prompt if the reply was too short for it."""
+        verdict = await self._try(transport, recording, PROMPTS[0])
+        for prompt in PROMPTS[1:]:
+            if verdict.void is None:
+                break
+            verdict = await self._try(transport, recording, prompt)
+        return verdict
+
+    async def _try(self, transport: str, recording: Recording, prompt: str) -> Verdict:
+        entry = recording.entry
+        line: Line | None = None
+        trace: Trace | None = None
+        try:
+            opened = WsLine.open if transport == "ws" else RtcLine.open
+            line = await opened(self._http, self._base, headers=self._headers, session=self._session)
+            trace = await act(line, recording, prompt)
+            verdict = judge(trace)
+        except LineError as error:
+            verdict = Verdict(entry.name, entry.kind, entry.expect, recording.voice, transport, error=str(error))
+        finally:
+            if line is not None:
+                await line.close()
+        if line is not None:
+            events = [event for _, event in line.record.events]
+            verdict.violations = self.conformance[transport].violations(events)
+            verdict.server_errors = [event["error"]["message"] for event in events if event["type"] == "error"]
+            if self._keep is not None:
+                keep(self._keep / transport / entry.name, line, trace, verdict)
+        return verdict
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run it; 0 if the run came about, whatever was found."""
+    try:
+        if options.eagerness is not None and options.detection != "semantic_vad":
+            raise cli.BenchError("--eagerness is of semantic_vad", 2)
+        report = asyncio.run(_run(options))
+    except cli.BenchError as error:
+        print(f"voicechat: {error}", file=sys.stderr)
+        return error.code
+    except asyncio.CancelledError:
+        print("voicechat: terminated", file=sys.stderr)
+        return 143
+    print(json.dumps(report, ensure_ascii=False, indent=2) if options.json else as_text(report))
+    return 0
+
+
+async def _run(options: argparse.Namespace) -> dict[str, Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    settings = cli.settings_of(options)
+    studio, recordings, total = await asyncio.to_thread(_recordings, options, settings.data_dir.expanduser())
+    machine = machine_facts()
+    transports = TRANSPORTS[options.transport]
+    verdicts: list[Verdict] = []
+    async with contextlib.AsyncExitStack() as stack:
+        http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)))
+        base, start_s, key = await stack.enter_async_context(cli.running_server(options, settings, http))
+        client = ChatClient(http, base, api_key=key)
+        try:
+            served = await client.look()
+        except ClientError as error:
+            raise cli.BenchError(str(error)) from None
+        cli.reach_loopback(base)
+        bench = Bench(http, base, client.headers, session_of(options.detection, options.eagerness), options.keep)
+        for _ in range(options.warmup):
+            for transport in transports:
+                await bench.turn(transport, studio.say(_WARM_UP))
+        bench.conformance = {transport: Conformance() for transport in transports}
+        for number, recording in enumerate(recordings):
+            for transport in transports:
+                verdict = await bench.turn(transport, recording)
+                verdicts.append(verdict)
+                trouble = verdict.error or verdict.void or ", ".join(verdict.faults) or "good"
+                cli.say(f"{number + 1:4} of {len(recordings)}  {transport:7} {verdict.name:24} {trouble}")
+    if not any(verdict.error is None for verdict in verdicts):
+        raise cli.BenchError(f"no turn came about: {verdicts[0].error}")
+    return {
+        "schema": SCHEMA,
+        "kind": "realtime",
+        "command": shlex.join(["voicechat", *sys.argv[1:]]),
+        "started": started,
+        "settings": {
+            "transports": list(transports),
+            "turns": len(recordings),
+            "detection": options.detection,
+            "eagerness": (options.eagerness or "auto") if options.detection == "semantic_vad" else None,
+            "voices": list(dict.fromkeys(recording.voice for recording in recordings)),
+            "missing": missing(),
+            "script": total,
+            "server": options.server,
+            "overrides": list(options.overrides),
+        },
+        "machine": machine,
+        "model": served,
+        "server_start_s": start_s,
+        "transports": {
+            transport: transport_report(
+                [verdict for verdict in verdicts if verdict.transport == transport],
+                events=bench.conformance[transport].events,
+                checked=bench.conformance[transport].checked,
+            )
+            for transport in transports
+        },
+        "turns": [verdict.to_dict() for verdict in verdicts],
+    }
+
+
+def _recordings(options: argparse.Namespace, data: Path) -> tuple[Studio, list[Recording], int]:
+    """The studio, the recordings of this run, and how many entries there are in all."""
+    try:
+        studio = Studio(data / "bench-voices")
+        possible = studio.possible(entries())
+        wanted = [entry for entry in possible if entry.name.startswith(options.only)]
+        if not wanted:
+            raise cli.BenchError(f"no entry's name begins with {options.only!r}", 2)
+        count = options.turns if options.turns is not None or options.only else TURNS
+        return studio, studio.record(chosen(wanted, count)), len(possible)
+    except NoVoice as error:
+        raise cli.BenchError(str(error)) from None

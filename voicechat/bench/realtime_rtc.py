@@ -1,0 +1,168 @@
+"""A realtime client over WebRTC, aiortc as it comes: the server plays, and this listens."""
+
+from __future__ import annotations
+
+import asyncio
+import fractions
+import json
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import aiohttp
+import numpy as np
+from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc.mediastreams import MediaStreamError
+from av import AudioFrame
+
+from voicechat.bench.realtime_trace import FRAME_S, LineError, LiveMicrophone, News, Piece, Record
+from voicechat.bench.rtc_caller import RATE, ArrivalLog
+
+_CONNECT_S = 15.0
+
+
+class _Track(MediaStreamTrack):
+    """The microphone's frames, one every 20 ms of an absolute clock."""
+
+    kind = "audio"
+
+    def __init__(self, microphone: LiveMicrophone, news: News) -> None:
+        super().__init__()
+        self._microphone = microphone
+        self._news = news
+        self._origin: float | None = None
+        self._frames = 0
+
+    async def recv(self) -> AudioFrame:
+        """The next frame, when it is due."""
+        now = time.perf_counter()
+        if self._origin is None:
+            self._origin = now
+        await asyncio.sleep(max(0.0, self._origin + self._frames * FRAME_S - now))
+        pcm = self._microphone.next_frame()
+        frame = AudioFrame.from_ndarray(pcm[None], format="s16", layout="mono")
+        frame.sample_rate, frame.pts = RATE, self._frames * self._microphone.frame
+        frame.time_base = fractions.Fraction(1, RATE)
+        self._frames += 1
+        self._microphone.note(pcm, time.perf_counter())
+        self._news.tell()
+        return frame
+
+
+class RtcLine:
+    """One call; :meth:`open` makes it. Implements :class:`voicechat.bench.realtime_trace.Line`."""
+
+    transport = "webrtc"
+
+    def __init__(self) -> None:
+        self.microphone = LiveMicrophone(RATE)
+        self.record = Record()
+        self.news = News()
+        self._live: set[str] = set()
+        self._to_play: set[str] = set()
+        self._arrivals: ArrivalLog | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opened = asyncio.Event()
+        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self._connection.addTrack(_Track(self.microphone, self.news))
+        self._channel = self._connection.createDataChannel("oai-events")
+        self._channel.on("open", self._opened.set)
+        self._channel.on("message", self._on_message)
+        self._connection.on("track", lambda track: self._start(self._listen(track)))
+        self._connection.on("connectionstatechange", self._on_state)
+
+    @classmethod
+    async def open(
+        cls, http: aiohttp.ClientSession, base: str, *, headers: dict[str, str], session: dict[str, Any]
+    ) -> RtcLine:
+        """Call. Raises :class:`LineError`."""
+        line = cls()
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await line._connect(http, base, headers, session)
+        except TimeoutError:
+            await line.close()
+            raise LineError(f"the call did not come about within {_CONNECT_S:g} s") from None
+        except BaseException:
+            await line.close()
+            raise
+        return line
+
+    async def _connect(
+        self, http: aiohttp.ClientSession, base: str, headers: dict[str, str], session: dict[str, Any]
+    ) -> None:
+        connection = self._connection
+        await connection.setLocalDescription(await connection.createOffer())
+        form = aiohttp.FormData(default_to_multipart=True)
+        form.add_field("sdp", connection.localDescription.sdp, content_type="application/sdp")
+        form.add_field("session", json.dumps(session), content_type="application/json")
+        try:
+            async with http.post(f"{base}/v1/realtime/calls", data=form, headers=headers) as response:
+                answer = await response.text()
+                if response.status != 201:
+                    raise LineError(f"the call was refused: HTTP {response.status} {answer[:300]}")
+        except aiohttp.ClientError as error:
+            raise LineError(f"{base} can't be reached: {error}") from None
+        (transceiver,) = connection.getTransceivers()
+        self._arrivals = ArrivalLog.attach(transceiver.receiver)
+        await connection.setRemoteDescription(RTCSessionDescription(sdp=answer, type="answer"))
+        await self._opened.wait()
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Send a client event."""
+        self._channel.send(json.dumps({"type": kind, **fields}))
+
+    def busy(self) -> bool:
+        """True while the server makes or plays a reply."""
+        return bool(self._live or self._to_play)
+
+    async def close(self) -> None:
+        """Hang up and release everything."""
+        await self._connection.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self, track: MediaStreamTrack) -> None:
+        while True:
+            try:
+                frame = await track.recv()
+            except MediaStreamError:
+                return
+            now = time.perf_counter()
+            samples = frame.to_ndarray().reshape(-1, len(frame.layout.channels)).mean(axis=1)
+            arrived = self._arrivals.of(frame.pts) if self._arrivals is not None else None
+            piece = Piece(now if arrived is None else arrived, now, samples.astype(np.int16))
+            self.record.pieces.append(piece)
+            self.news.tell()
+
+    def _on_message(self, message: str | bytes) -> None:
+        now = time.perf_counter()
+        event = json.loads(message)
+        match event["type"]:
+            case "response.created":
+                self._live.add(event["response"]["id"])
+            case "response.content_part.added" if event["part"]["type"] == "audio":
+                self._to_play.add(event["response_id"])
+            case "response.done":
+                self._live.discard(event["response"]["id"])
+                if event["response"]["status"] in ("cancelled", "failed"):
+                    self._to_play.discard(event["response"]["id"])
+            case "output_audio_buffer.stopped":
+                self._to_play.discard(event["response_id"])
+            case "output_audio_buffer.cleared":
+                self._to_play.discard(event["response_id"])
+                self.record.stops.append((now, event["response_id"]))
+        self.record.events.append((now, event))
+        self.news.tell()
+
+    def _on_state(self) -> None:
+        if self._connection.connectionState in ("closed", "failed"):
+            self.record.lost = "the call was cut off"
+            self.news.tell()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

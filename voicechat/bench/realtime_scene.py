@@ -1,0 +1,149 @@
+"""One entry of the set, played to one session: what is said when, and what is waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from voicechat.bench.realtime_trace import Line, LineError, Record, Said
+from voicechat.bench.script import SOUND_RATE, Expect, Floats, Recording
+from voicechat.media.resample import resample
+
+PROMPTS = (
+    "Tell me a long story about a lighthouse and the people who live in it.",
+    "Describe how bread is made, step by step, from the field to the table.",
+    "Tell me about the seasons of the year, one after another, with many details.",
+)
+"""Asked in text for a reply that is long enough to be interrupted; the next one if it was not."""
+
+REPLY_TOKENS = 64
+"""Longest reply to a prompt, in the Thinker's tokens."""
+
+MISSED_S = 1.5
+"""A reply that goes on for so long after somebody began to interrupt was not interrupted."""
+
+_ANSWER_S = 8.0
+_WHOLE_ANSWER_S = 60.0
+_NOTHING_S = 3.0
+_AFTERWARDS_S = 2.0
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """What happened. ``first_s`` and ``last_s``: when the first and the last voiced sample were sent, ``spans_s`` all
+    voiced parts; ``reply`` is the response under which it was said, ``closed_s`` when the watching ended."""
+
+    recording: Recording
+    transport: str
+    record: Record
+    first_s: float
+    last_s: float
+    spans_s: tuple[tuple[float, float], ...]
+    reply: str | None
+    closed_s: float
+
+
+async def act(line: Line, recording: Recording, prompt: str) -> Trace:
+    """Play ``recording`` over a fresh session, in a reply to ``prompt`` if that is its kind. Raises
+    :class:`LineError`."""
+    entry = recording.entry
+    line.microphone.surround(_fit(line, recording.background) if recording.background is not None else None)
+    reply = await _begin_reply(line, prompt, entry.after_s) if entry.kind.in_reply else None
+    said = line.microphone.say(_fit(line, recording.sound))
+    if not await _until(line, lambda: line.microphone.sent_at(said.start + said.samples - 1) is not None, 60.0):
+        raise LineError("the microphone stood still")
+    spans = tuple((_sent(line, said, first), _sent(line, said, last)) for first, last in recording.spans)
+    first_s, last_s = spans[0][0], spans[-1][1]
+    match entry.expect:
+        case Expect.ONE_TURN:
+            await _answered(line, last_s)
+        case Expect.NO_TURN:
+            await _until(line, lambda: bool(line.record.all("response.created")), _NOTHING_S)
+        case Expect.NO_INTERRUPTION:
+            await _undisturbed(line, last_s)
+        case Expect.INTERRUPTION:
+            await _interrupted(line, first_s, last_s)
+    return Trace(recording, line.transport, line.record, first_s, last_s, spans, reply, time.perf_counter())
+
+
+async def _begin_reply(line: Line, prompt: str, after_s: float) -> str:
+    """Ask for a reply and listen to it for ``after_s``; the response's id."""
+    content = [{"type": "input_text", "text": prompt}]
+    line.tell("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+    line.tell("response.create", response={"max_output_tokens": REPLY_TOKENS})
+
+    def heard() -> bool:
+        now = time.perf_counter()
+        begun = next((p.played for p in line.record.pieces if p.audible and p.played is not None), None)
+        return begun is not None and now >= begun + after_s
+
+    if not await _until(line, heard, 30.0):
+        raise LineError("there was no reply to be interrupted")
+    return str(line.record.all("response.created")[0][1]["response"]["id"])
+
+
+async def _answered(line: Line, last_s: float) -> None:
+    """Wait for the end of the answer."""
+
+    def done() -> bool:
+        return line.record.first("response.created", last_s) is not None and not line.busy()
+
+    if not await _until(line, lambda: line.record.first("response.created", last_s) is not None, _left(last_s)):
+        await _until(line, lambda: not line.busy(), _WHOLE_ANSWER_S)
+        return
+    await _until(line, done, _WHOLE_ANSWER_S)
+
+
+async def _undisturbed(line: Line, last_s: float) -> None:
+    """Wait until what was heard must have been judged: over WebRTC until the reply has been played."""
+    begun = time.perf_counter()
+    if line.transport == "webrtc":
+        await _until(line, lambda: not line.busy(), _WHOLE_ANSWER_S)
+    left = _NOTHING_S - (time.perf_counter() - begun)
+    stopped = bool(line.record.stops)
+    await _until(line, lambda: bool(line.record.stops) and not stopped, max(left, _AFTERWARDS_S))
+
+
+async def _interrupted(line: Line, first_s: float, last_s: float) -> None:
+    """Wait for the stop, then for the first sound of the answer to what was said."""
+    if not await _until(line, lambda: bool(line.record.stops), first_s + MISSED_S + 0.5 - time.perf_counter()):
+        return
+    stop = line.record.stops[0][0]
+
+    def answered() -> bool:
+        created = line.record.first("response.created", stop)
+        if created is None or created < last_s:
+            return False
+        return any(p.audible and p.received > created for p in line.record.pieces[-50:])
+
+    await _until(line, answered, _left(last_s))
+
+
+def _left(last_s: float) -> float:
+    return last_s + _ANSWER_S - time.perf_counter()
+
+
+async def _until(line: Line, test: Callable[[], bool], seconds: float) -> bool:
+    """Wait until ``test`` holds; False if it does not in time. Raises :class:`LineError` if the line breaks."""
+    deadline = time.perf_counter() + seconds
+    while not test():
+        if line.record.lost is not None:
+            raise LineError(line.record.lost)
+        left = deadline - time.perf_counter()
+        if left <= 0:
+            return False
+        await line.news.wait(min(left, _POLL_S))
+    return True
+
+
+def _fit(line: Line, sound: Floats) -> Floats:
+    """At the microphone's rate."""
+    return resample(sound, SOUND_RATE, line.microphone.rate)
+
+
+def _sent(line: Line, said: Said, sample: int) -> float:
+    at = line.microphone.sent_at(said.start + sample * line.microphone.rate // SOUND_RATE)
+    assert at is not None, "all of it was sent"
+    return at
