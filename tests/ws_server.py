@@ -6,7 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import aiohttp
@@ -16,7 +16,6 @@ from openai import AsyncOpenAI
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from tests.cascade_double import DoubleCascade
 from tests.speech import silence, voice
 from voicechat.faces import realtime_ws
 from voicechat.faces.app import FaceSettings, create_app
@@ -35,9 +34,11 @@ def spoken(seconds: float = 0.8) -> np.ndarray:
 
 
 class Server:
-    def __init__(self, cascade: DoubleCascade, settings: FaceSettings) -> None:
+    """``extensions`` are those of :func:`create_app`."""
+
+    def __init__(self, cascade: Any, settings: FaceSettings, extensions: Sequence[Any] = ()) -> None:
         self.cascade = cascade
-        self.app = create_app(cascade, settings)
+        self.app = create_app(cascade, settings, extensions=extensions)
         self.base = ""
 
     async def start(self) -> None:
