@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from voicechat.train.talker import TalkerPlan
     from voicechat.train.voicebox import VoiceBoxPlan
 
-STEPS = ("texts", "speech", "voicebox", "talker", "evaluate", "pack")
+STEPS = ("texts", "speech", "voicebox", "talker", "evaluate", "pack", "thinker")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``voicechat train``."""
-    parser.add_argument("step", choices=STEPS, help="what to do; the steps build on each other in this order")
+    parser.add_argument("step", choices=STEPS, help="what to do; all but the last build on each other")
     parser.add_argument("--work", type=Path, help="folder for everything that training makes")
     parser.add_argument("--tiny", action="store_true", help="a few seconds on a CPU: to try the steps out")
     parser.add_argument("--device", help="torch device (default: the first GPU, else the CPU)")
@@ -29,15 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gan-after", type=Path, metavar="FILE", help="voicebox: the last phase waits for this file")
     parser.add_argument("--wordnet", type=Path, help="texts: wordnet-base .deb or folder with WordNet's data files")
     parser.add_argument(
-        "--thinker", action="append", default=[], metavar="NAME=PATH", help="texts: GGUF file or model folder; repeat"
+        "--thinker", action="append", default=[], metavar="NAME=PATH",
+        help="texts: GGUF file or model folder; repeat. thinker: folder of the LLM that gets a projection",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reference", metavar="NAME=DIR", help="thinker: LLM that the Talker knows (default: the first one assembled)"
     )
-    parser.add_argument("--replies", type=int, help="texts: replies per Thinker")
+    parser.add_argument("--replies", type=int, help="texts, thinker: replies per Thinker")
     parser.add_argument("--partial", action="store_true", help="texts: more Thinkers follow in a later call")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="speech: parallel processes")
     parser.add_argument("--whisper", type=Path, help="evaluate: folder of a CTranslate2 Whisper model")
     parser.add_argument("--count", type=int, default=40, help="evaluate: held-out replies")
-    parser.add_argument("--weights", type=Path, default=WEIGHTS_DIR, help="evaluate: packed weights to judge")
-    parser.add_argument("--out", type=Path, help="pack: folder for the weights (default: the package's own)")
+    parser.add_argument("--weights", type=Path, default=WEIGHTS_DIR, help="evaluate, thinker: packed weights")
+    parser.add_argument("--out", type=Path, help="pack, thinker: folder for the result")
     parser.add_argument("--random", action="store_true", help="pack: untrained weights of the final shape")
 
 
@@ -58,6 +62,10 @@ def main(args: argparse.Namespace) -> int:
     if args.step == "pack" and args.random:
         random_weights(args.out or WEIGHTS_DIR)
         return 0
+    if args.step == "thinker":
+        from voicechat.train.projection import thinker_command
+
+        return thinker_command(args)
     if args.work is None:
         raise SystemExit("--work is needed")
     _run(args)

@@ -1,0 +1,279 @@
+"""Step ``thinker``: a matrix for another chat LLM, so that the packaged Talker reads its hidden states too.
+
+Everything is kept in ``projections/NAME`` of the work folder, and a broken run goes on where it was: the LLM's replies,
+its hidden states, the reference's, what the Talker says, the gradient steps. The result is ``projection.safetensors``
+with its card, and a file of settings that ``voicechat serve --model`` takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from voicechat.assemble.folder import has_chat_template
+from voicechat.assemble.projection import PROJECTION_FILE, ProjectionCard, talker_sha256
+from voicechat.assemble.store import sha256_file
+from voicechat.config import load_settings
+from voicechat.models.embedded.talker import TalkerNet, load_talker
+from voicechat.models.embedded.voicebox import load_voicebox
+from voicechat.models.embedded.weights import WEIGHTS_DIR, load_voice_config, save_tensors, write_atomic
+from voicechat.train.common import Work, pick_device, to_pcm, write_json, write_wav
+from voicechat.train.generate import Prompt, condition_table, generate
+from voicechat.train.projection_data import (
+    ServedThinker,
+    Spoken,
+    States,
+    gather_states,
+    read_replies,
+    row_tokens,
+    speak,
+    write_replies,
+)
+from voicechat.train.projection_fit import FitPlan, ProjectionFit, walk
+
+logger = logging.getLogger("voicechat.train")
+
+ORIGIN_FILE = "fit.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionPlan:
+    """Sizes of the step: replies of at most ``tokens`` tokens, and the gradient steps."""
+
+    replies: int = 240
+    tokens: int = 48
+    fit: FitPlan = field(default_factory=FitPlan)
+
+
+def find_reference(thinkers: list[str], data_dir: Path) -> tuple[str, Path] | None:
+    """A Thinker that the Talker knows and whose folder is assembled, the first that there is."""
+    for name in thinkers:
+        for folder in (data_dir / "thinkers" / name, data_dir / "thinkers" / f"{name}-int8"):
+            if (folder / "config.json").is_file():
+                return name, folder
+    return None
+
+
+def thinker_step(
+    root: Path,
+    *,
+    name: str,
+    folder: Path,
+    reference: tuple[str, Path],
+    weights: Path,
+    plan: ProjectionPlan,
+    device: torch.device,
+    out: Path | None = None,
+) -> dict[str, Any]:
+    """Fit and write the projection of the LLM in ``folder``; returns what was measured, as the card has it.
+
+    Raises ValueError for a name, a folder or a reference that cannot be used, or when ``projections/NAME`` holds the
+    fit of something else.
+    """
+    _check(name, folder, reference, weights)
+    work = Work(root / "projections" / name)
+    origin = _origin(folder, reference, weights, plan)
+    kept = work.file(ORIGIN_FILE)
+    if kept.exists() and json.loads(kept.read_text(encoding="utf-8")) != origin:
+        raise ValueError(f"{work.root} holds a fit of something else; remove it or choose another --work")
+    write_json(kept, origin)
+    net = load_talker(weights).to(device)
+    items = gather(work, net, name, folder, reference, weights, plan, device)
+    fit = ProjectionFit(net, items, device)
+    fit.run(work, plan.fit)
+    measured = report(fit, reference[0])
+    out = out or work.root
+    write_projection(
+        out, fit.best.weight, ProjectionCard(name, *_shape(fit.best.weight), talker_sha256(weights), measured)
+    )
+    write_settings(out / f"{name}.yaml", name, folder, out / PROJECTION_FILE, weights)
+    sample(work, net, fit, weights)
+    logger.info("projection: serve it with  voicechat serve --model %s", out / f"{name}.yaml")
+    return measured
+
+
+def _check(name: str, folder: Path, reference: tuple[str, Path], weights: Path) -> None:
+    if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
+        raise ValueError(f"--thinker: {name!r} is no name for a file: letters, digits, '.', '_' and '-' only")
+    for path in (folder, reference[1]):
+        if not (path / "config.json").is_file():
+            raise ValueError(f"{path} is no model folder: it has no config.json")
+    if not has_chat_template(folder):
+        raise ValueError(f"{folder}: its tokenizer has no chat template; put it there as chat_template.jinja")
+    known = [known for known, _ in load_voice_config(weights).talker.thinkers]
+    if reference[0] not in known:
+        raise ValueError(f"the Talker in {weights} knows no Thinker {reference[0]!r}; it knows {', '.join(known)}")
+
+
+def _origin(folder: Path, reference: tuple[str, Path], weights: Path, plan: ProjectionPlan) -> dict[str, Any]:
+    """What the kept files depend on."""
+    return {
+        "thinker": str(folder.absolute()),
+        "config": sha256_file(folder / "config.json"),
+        "reference": reference[0],
+        "talker": talker_sha256(weights),
+        "replies": plan.replies,
+        "tokens": plan.tokens,
+    }
+
+
+def gather(
+    work: Work,
+    net: TalkerNet,
+    name: str,
+    folder: Path,
+    reference: tuple[str, Path],
+    weights: Path,
+    plan: ProjectionPlan,
+    device: torch.device,
+) -> list[Spoken]:
+    """Replies, both Thinkers' states and the Talker's speech, from the work folder as far as they are there."""
+    states_file, reference_file = work.file("states.npz"), work.file("reference.npz")
+    if not states_file.exists():
+        thinker = ServedThinker(folder, device)
+        write_replies(work, thinker, name, plan.replies, plan.tokens)
+        gather_states(states_file, thinker, read_replies(work))
+        del thinker
+    replies = read_replies(work)
+    own = gather_states(states_file, None, replies)
+    known = ServedThinker(reference[1], device) if not reference_file.exists() else None
+    theirs = gather_states(reference_file, known, replies)
+    del known
+    number = [thinker for thinker, _ in net.config.thinkers].index(reference[0])
+    prompts = [_prompt(item["text"], theirs, index, number) for index, item in enumerate(replies)]
+    said = speak(work.root / "speech", net, prompts, load_voice_config(weights).sampling)
+    items = []
+    for index, (reply, prompt, targets) in enumerate(zip(replies, prompts, said, strict=True)):
+        states, ends = own.of(index)
+        symbols, tokens = row_tokens(reply["text"], ends)
+        items.append(
+            Spoken(
+                text=reply["text"], symbols=symbols, tokens=tokens, states=states.float(), targets=targets,
+                rows=walk(targets, len(symbols)), voice=0, reference=_table(net, prompt),
+            )
+        )  # fmt: skip
+    return items
+
+
+def _prompt(text: str, states: States, index: int, thinker: int) -> Prompt:
+    """A text's rows with the states of a Thinker that the Talker knows."""
+    hidden, ends = states.of(index)
+    symbols, tokens = row_tokens(text, ends)
+    return Prompt(symbols, hidden[tokens].float(), thinker)
+
+
+def _table(net: TalkerNet, prompt: Prompt) -> Tensor:
+    with torch.inference_mode():
+        return condition_table(net, prompt).cpu()
+
+
+def report(fit: ProjectionFit, reference: str) -> dict[str, Any]:
+    """Losses on the replies that neither taught nor chose."""
+    items = fit.reported
+    without, agreed_without = fit.measure(items, None)
+    fitted, agreed = fit.measure(items, fit.best)
+    measured: dict[str, Any] = {
+        "what": "cross-entropy in nats a step, held-out replies; target: "
+        + (
+            f"the Talker's own reading with the states of {reference}"
+            if fit.distilled
+            else "codes of the teacher's speech"
+        ),
+        "replies": len(items),
+        "steps": sum(len(item.rows) for item in items),
+        "without_hidden": round(without, 5),
+        "with_hidden": round(fitted, 5),
+        "same_code_without": round(agreed_without, 4),
+        "same_code_with": round(agreed, 4),
+    }
+    if fit.distilled:
+        measured["reference"] = round(floor := fit.measure_reference(items), 5)
+        measured["gap_closed"] = round((without - fitted) / max(without - floor, 1e-9), 3)
+    logger.info("projection: held-out %s", measured)
+    if fitted > without:
+        logger.warning("projection: on these replies the Talker is no better with the hidden states than without")
+    return measured
+
+
+def _shape(weight: Tensor) -> tuple[int, int]:
+    """Hidden size and width."""
+    return int(weight.shape[1]), int(weight.shape[0])
+
+
+def write_projection(out: Path, weight: Tensor, card: ProjectionCard) -> None:
+    """Write the matrix [width, hidden size] and its card into the folder ``out``."""
+    out.mkdir(parents=True, exist_ok=True)
+    save_tensors(out / PROJECTION_FILE, {"weight": weight})
+    write_atomic((out / PROJECTION_FILE).with_suffix(".json"), card.to_json().encode())
+
+
+def write_settings(path: Path, name: str, folder: Path, projection: Path, weights: Path) -> None:
+    """A file for ``voicechat serve --model``, like those in ``configs/``."""
+    model: dict[str, Any] = {
+        "name": name,
+        "family": "embedded",
+        "thinker": {"dir": str(folder.absolute())},
+        "talker": {"quantization": "int8", "projection": str(projection.absolute())},
+    }
+    if weights.resolve() != WEIGHTS_DIR:
+        model["weights"] = str(weights.absolute())
+    write_atomic(path, yaml.safe_dump({"model": model}, sort_keys=False).encode())
+
+
+def sample(work: Work, net: TalkerNet, fit: ProjectionFit, weights: Path) -> None:
+    """Speak one held-out reply without and with the fitted matrix, to be heard."""
+    item, voicebox = fit.reported[0], load_voicebox(weights)
+    net.thinkers.append(fit.best)
+    with_hidden = Prompt(item.symbols, item.states[item.tokens], len(net.thinkers) - 1)
+    sampling = load_voice_config(weights).sampling
+    for label, prompt in (("without", Prompt(item.symbols)), ("with", with_hidden)):
+        (made,) = generate(net, [prompt], temperature=sampling.temperature, top_k=sampling.top_k)
+        if made.codes:
+            with torch.inference_mode():
+                sound = voicebox.decode(torch.tensor([made.codes]))[0].numpy()
+            write_wav(work.file("samples", f"{label}.wav"), to_pcm(sound))
+    write_atomic(work.file("samples", "text.txt"), f"{item.text}\n".encode())
+
+
+def thinker_command(args: argparse.Namespace) -> int:
+    """``voicechat train thinker``: the options to :func:`thinker_step`; returns the exit code."""
+    from voicechat.train.cli import thinker_paths
+
+    data_dir = load_settings().data_dir
+    named = list(thinker_paths(args.thinker).items())
+    if len(named) != 1:
+        raise SystemExit("thinker: give one --thinker NAME=DIR")
+    if args.reference:
+        ((reference, path),) = thinker_paths([args.reference]).items()
+        found: tuple[str, Path] | None = (reference, path)
+    else:
+        found = find_reference([name for name, _ in load_voice_config(args.weights).talker.thinkers], data_dir)
+    if found is None:
+        raise SystemExit(
+            "thinker: the Talker is taught by a Thinker that it knows, and none is assembled; "
+            "run `voicechat assemble --model embedded-tiny`, or give --reference NAME=DIR"
+        )
+    plan = TINY_PLAN if args.tiny else ProjectionPlan(fit=FitPlan(seconds=args.seconds))
+    if args.replies:
+        plan = replace(plan, replies=args.replies)
+    try:
+        thinker_step(
+            args.work or data_dir, name=named[0][0], folder=named[0][1], reference=found, weights=args.weights,
+            plan=plan, device=pick_device(args.device), out=args.out,
+        )  # fmt: skip
+    except ValueError as error:
+        raise SystemExit(f"thinker: {error}") from None
+    return 0
+
+
+TINY_PLAN = ProjectionPlan(replies=16, tokens=12, fit=FitPlan(steps=24, batch_steps=600, report=8, warm_up=2))
+"""A plan for seconds on a CPU."""
