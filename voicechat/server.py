@@ -20,6 +20,7 @@ from voicechat.config import Settings, resource_dir
 from voicechat.faces import stats, webrtc
 from voicechat.faces.app import FaceSettings, create_app
 from voicechat.looplag import LoopLag
+from voicechat.media.detectors import Detectors
 from voicechat.media.ice import IceSettings
 from voicechat.media.rtc import PeerSettings
 
@@ -47,13 +48,15 @@ async def _serve(settings: Settings) -> int:
     started = time.monotonic()
     log.info("warming %s up; this takes a while", settings.model.name)
     try:
-        coordinator = build(settings, assemble(settings))
-    except OSError as error:
-        log.error("%s", error.strerror or error)
+        paths = assemble(settings)
+        detectors = Detectors.load(paths.detectors)
+        coordinator = build(settings, paths)
+    except (OSError, ValueError) as error:
+        log.error("%s", getattr(error, "strerror", None) or error)
         sock.close()
         return 1
     lag = LoopLag()
-    runner = web.AppRunner(make_app(coordinator, settings, lag), access_log=None, shutdown_timeout=5.0)
+    runner = web.AppRunner(make_app(coordinator, settings, lag, detectors), access_log=None, shutdown_timeout=5.0)
     await runner.setup()
     await web.SockSite(runner, sock).start()  # /healthz and /readyz answer from here on
     measuring = loop.create_task(lag.measure(), name="loop-lag")
@@ -74,6 +77,7 @@ async def _serve(settings: Settings) -> int:
     finally:
         measuring.cancel()
         await runner.cleanup()
+        detectors.close()
         await coordinator.stop()
     return code
 
@@ -93,7 +97,7 @@ async def _start(coordinator: Coordinator, stop: asyncio.Event) -> bool:
     return False
 
 
-def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag) -> web.Application:
+def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag, detectors: Detectors) -> web.Application:
     """The application with every face, by the settings."""
     server = settings.server
     face_settings = FaceSettings(
@@ -103,9 +107,12 @@ def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag) -> web.
         max_audio_seconds=server.max_audio_seconds,
         max_body_bytes=server.max_body_mb << 20,
         max_realtime_sessions=server.max_sessions,
+        detectors=detectors,
     )
     rtc = webrtc.RtcSettings(
-        peer=PeerSettings(ice=IceSettings(loopback=_is_loopback(server.host))), max_sessions=server.max_sessions
+        peer=PeerSettings(ice=IceSettings(loopback=_is_loopback(server.host))),
+        max_sessions=server.max_sessions,
+        detectors=detectors,
     )
     return create_app(
         coordinator,

@@ -26,12 +26,14 @@ from voicechat.media.vad import FRAME_SAMPLES
 from voicechat.realtime.client_events import parse_event
 from voicechat.realtime.outbox import (
     BeginAudio,
+    CancelJudge,
     CancelResponse,
     CancelTranscribe,
     ClearAudio,
     Close,
     EndAudio,
     HoldAudio,
+    JudgeTurn,
     Output,
     PlayAudio,
     ReleaseAudio,
@@ -70,6 +72,7 @@ class Bench:
         self.started: list[StartResponse] = []
         self.cancelled: list[int] = []
         self.jobs: dict[int, Transcribe] = {}
+        self.judgements: dict[int, JudgeTurn] = {}
         self.played = self.pushed = 0
         self.ended = self.playing = self.sounding = False
         self.closed: Close | None = None
@@ -99,6 +102,10 @@ class Bench:
                     self.jobs[job] = output
                 case CancelTranscribe(job):
                     self.jobs.pop(job, None)
+                case JudgeTurn(job, _):
+                    self.judgements[job] = output
+                case CancelJudge(job):
+                    self.judgements.pop(job, None)
                 case BeginAudio(place):
                     self.current = place.item_id
                     self.played = self.pushed = 0
@@ -146,6 +153,12 @@ class Bench:
         for job in list(self.jobs):
             del self.jobs[job]
             self.take(self.session.on_text(job, text))
+
+    def judge(self, probability: float | None) -> None:
+        """The detector has judged every turn that it was given."""
+        for job in list(self.judgements):
+            del self.judgements[job]
+            self.take(self.session.on_judged(job, probability))
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

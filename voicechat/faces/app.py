@@ -16,6 +16,7 @@ from voicechat.faces.chat import ChatFace, ChatLimits
 from voicechat.faces.errors import error_middleware
 from voicechat.faces.speech import SpeechFace
 from voicechat.media.decode import MAX_BYTES
+from voicechat.media.detectors import Detectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class FaceSettings:
     """Most live realtime sessions, those over WebRTC included, for a new one to be taken over WebSocket."""
     media_threads: int = 2
     """Threads that decode and encode sound."""
+    detectors: Detectors | None = None
+    """What finds speech and judges turns in realtime sessions; ``None``: by level and words alone."""
 
 
 Extension = Callable[[web.Application, Cascade], object]
@@ -98,6 +101,7 @@ def create_app(
         max_sessions=settings.max_realtime_sessions,
         keyed=bool(settings.api_keys),
         allowed_origins=settings.allowed_origins,
+        detectors=settings.detectors,
     )
     realtime_ws.setup(app, cascade, realtime)
     for extend in extensions:

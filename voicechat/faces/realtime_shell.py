@@ -17,12 +17,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from voicechat.cascade.api import EARS_RATE, PCM_RATE, Cascade, CascadeError, EarsPcm, Finished, Pcm, Response
+from voicechat.media.detectors import Detectors
 from voicechat.media.resample import resample, to_float, to_pcm
-from voicechat.media.vad import FRAME_SAMPLES, FrameVad
+from voicechat.media.vad import FRAME_SAMPLES, FrameVad, Vad
 from voicechat.media.wire import decode_whole
 from voicechat.realtime.client_events import ClientEvent
 from voicechat.realtime.outbox import (
     BeginAudio,
+    CancelJudge,
     CancelResponse,
     CancelTranscribe,
     ClearAudio,
@@ -31,6 +33,7 @@ from voicechat.realtime.outbox import (
     EndAudio,
     Event,
     HoldAudio,
+    JudgeTurn,
     Output,
     Place,
     PlayAudio,
@@ -47,7 +50,7 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1
 TRANSCRIBE_TIMEOUT_S = 30.0
-_FRAMES_AT_ONCE = 50
+_FRAMES_AT_ONCE = 10
 
 
 class Transport(Protocol):
@@ -88,7 +91,8 @@ def new_id(prefix: str) -> str:
 
 
 class Shell:
-    """Runs one session. :meth:`close` ends it, :meth:`wait_closed` waits for its tasks."""
+    """Runs one session. :meth:`close` ends it, :meth:`wait_closed` waits for its tasks. Without ``detectors`` speech is
+    told from silence by sound and level alone, and nobody judges turns: the session's limits must say so."""
 
     def __init__(
         self,
@@ -97,17 +101,22 @@ class Shell:
         transport: Transport,
         clock: Callable[[], float] = time.monotonic,
         transcribe_timeout: float = TRANSCRIBE_TIMEOUT_S,
+        detectors: Detectors | None = None,
     ) -> None:
+        if session.limits.judged and detectors is None:
+            raise ValueError("turns are to be judged, but there are no detectors")
         self.session = session
         self._cascade = cascade
         self._transport = transport
         self._clock = clock
         self._timeout = transcribe_timeout
-        self._vad = FrameVad()
+        self._detectors = detectors
+        self._vad: Vad = FrameVad() if detectors is None else detectors.vad()
         self._threshold = 0.5
         self._rest: EarsPcm = np.zeros(0, np.float32)
         self._responses: dict[int, Response] = {}
         self._jobs: dict[int, asyncio.Task[None]] = {}
+        self._judgements: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._tick()
@@ -145,7 +154,7 @@ class Shell:
             if detection.threshold != self._threshold:
                 self._threshold = detection.threshold
                 self._vad.set_threshold(detection.threshold)
-            voiced = self._vad.voiced(frame)
+            voiced = self._vad.voiced(frame, strict=self.session.playback.sounding)
         self._tick()
         self._perform(self.session.on_frame(frame, voiced))
 
@@ -213,6 +222,11 @@ class Shell:
                 case CancelTranscribe(job):
                     if (task := self._jobs.pop(job, None)) is not None:
                         task.cancel()
+                case JudgeTurn(job, clip):
+                    self._judgements[job] = self._start(self._judge(job, _floats(clip.samples, clip.rate, EARS_RATE)))
+                case CancelJudge(job):
+                    if (task := self._judgements.pop(job, None)) is not None:
+                        task.cancel()
                 case SendWithAudio(event, sounds):
                     transport.send(_with_audio(event, sounds) if transport.carries_audio else event)
                 case Close(code, reason):
@@ -255,6 +269,17 @@ class Shell:
             self._jobs.pop(job, None)
             self._tick()
             self._perform(session.on_text(job, text))
+
+    async def _judge(self, job: int, turn: EarsPcm) -> None:
+        assert self._detectors is not None
+        probability = None
+        try:
+            probability = await self._detectors.finished(turn)
+        except RuntimeError as error:  # the detectors are closed, or the model can't compute this
+            log.warning("session %s: a turn was not judged: %s", self.session.id, error)
+        self._judgements.pop(job, None)
+        self._tick()
+        self._perform(self.session.on_judged(job, probability))
 
     async def _run_clock(self) -> None:
         while not self._closed:

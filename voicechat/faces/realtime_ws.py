@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import json
 import logging
 import time
@@ -20,6 +21,7 @@ from voicechat.faces.auth import allowed_origin, credential
 from voicechat.faces.client_secrets import SECRETS, ClientSecrets
 from voicechat.faces.errors import SERVER, ApiError
 from voicechat.faces.realtime_shell import Shell, new_id
+from voicechat.media.detectors import Detectors
 from voicechat.media.wire import WireDecoder, WireEncoder
 from voicechat.realtime.client_events import AudioAppend, ClientEvent, parse_event
 from voicechat.realtime.errors import ClientError
@@ -54,7 +56,8 @@ _DECODE_AT_ONCE = 64_000
 @dataclass(frozen=True, slots=True)
 class WsSettings:
     """Settings of this face. ``max_sessions`` counts those of the other realtime faces too. A client that reads nothing
-    for ``write_timeout`` seconds is given up.
+    for ``write_timeout`` seconds is given up. ``detectors`` find speech and judge turns; see
+    :class:`voicechat.faces.realtime_shell.Shell` for what is done without.
 
     Browsers let every page open a WebSocket to every address. Unless the server is ``keyed``, only pages of its own and
     of ``allowed_origins`` may; programs, which send no origin, always.
@@ -67,6 +70,7 @@ class WsSettings:
     instructions: str = ""
     heartbeat: float = 20.0
     write_timeout: float = 30.0
+    detectors: Detectors | None = None
 
 
 class WsTransport:
@@ -272,10 +276,11 @@ class WsFace:
         await ws.close(code=CLOSE_POLICY, message=b"beta_api_shape_disabled")
 
     async def _serve(self, ws: web.WebSocketResponse, transport: WsTransport, config: SessionConfig) -> None:
-        limits = self._settings.limits
+        detectors = self._settings.detectors
+        limits = dataclasses.replace(self._settings.limits, judged=detectors is not None)
         expires_at = int(time.time() + limits.max_seconds)
         session = Session(new_id("sess"), self._cascade.model, config, limits, new_id, expires_at=expires_at)
-        shell = Shell(session, self._cascade, transport)
+        shell = Shell(session, self._cascade, transport, detectors=detectors)
         writer = asyncio.create_task(transport.write(), name=f"write-{session.id}")
         writer.add_done_callback(lambda _: None)
         try:

@@ -22,6 +22,7 @@ from voicechat.faces.errors import SERVER, ApiError
 from voicechat.faces.realtime_shell import new_id
 from voicechat.faces.webrtc_session import VoiceSession
 from voicechat.media import ice
+from voicechat.media.detectors import Detectors
 from voicechat.media.playout import Playout
 from voicechat.media.rtc import MAX_OFFER_BYTES, BadOffer, Peer, PeerSettings
 from voicechat.realtime.client_events import load_json
@@ -36,7 +37,8 @@ MAX_SESSION_BYTES = 64 * 1024
 @dataclass(frozen=True, slots=True)
 class RtcSettings:
     """Settings of this face. ``max_sessions`` counts those of the other realtime faces too. A session lives at most
-    ``max_seconds``, and is warned ``warn_seconds`` before; these stand in for those of ``limits``."""
+    ``max_seconds``, and is warned ``warn_seconds`` before; these stand in for those of ``limits``.
+    ``detectors`` as in :class:`voicechat.faces.realtime_ws.WsSettings`."""
 
     peer: PeerSettings = field(default_factory=PeerSettings)
     limits: SessionLimits = field(default_factory=SessionLimits)
@@ -44,6 +46,7 @@ class RtcSettings:
     max_seconds: float = 3600.0
     warn_seconds: float = 60.0
     instructions: str = ""
+    detectors: Detectors | None = None
 
 
 @dataclass(slots=True)
@@ -99,6 +102,7 @@ class CallTable:
             dataclasses.replace(
                 settings.limits,
                 server_plays=True,
+                judged=settings.detectors is not None,
                 max_seconds=settings.max_seconds,
                 warn_seconds=settings.warn_seconds,
             ),
@@ -106,6 +110,7 @@ class CallTable:
             send,
             end,
             expires_at=int(time.time() + settings.max_seconds),
+            detectors=settings.detectors,
         )
         handler = _Handler(voice_session, lambda: self._forget(call_id))
         call = Call(Peer(handler, playout, settings.peer), voice_session)

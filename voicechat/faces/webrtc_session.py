@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from voicechat.cascade.api import PCM_RATE, Cascade, EarsPcm, Pcm
 from voicechat.faces.realtime_shell import TRANSCRIBE_TIMEOUT_S, Shell, new_id
+from voicechat.media.detectors import Detectors
 from voicechat.media.playout import Playout, PlayoutFrame
 from voicechat.realtime.client_events import parse_event
 from voicechat.realtime.outbox import BeginAudio, Event, Place
@@ -43,6 +44,7 @@ class VoiceSession:
         expires_at: int = 0,
         clock: Callable[[], float] = time.monotonic,
         transcribe_timeout: float = TRANSCRIBE_TIMEOUT_S,
+        detectors: Detectors | None = None,
     ) -> None:
         if not limits.server_plays:
             raise ValueError("over WebRTC the server plays: limits.server_plays must be set")
@@ -51,7 +53,7 @@ class VoiceSession:
         self._send = send
         self._end = end
         self._session = Session(session_id, cascade.model, config, limits, new_id, expires_at=expires_at)
-        self._shell = Shell(self._session, cascade, self, clock, transcribe_timeout)
+        self._shell = Shell(self._session, cascade, self, clock, transcribe_timeout, detectors)
 
     @property
     def config(self) -> SessionConfig:

@@ -153,6 +153,23 @@ class TurnDetector:
         return self._turn is not None
 
     @property
+    def silence_ms(self) -> int:
+        """Milliseconds since the last voice of the open turn; 0 if none is open."""
+        turn = self._turn
+        return 0 if turn is None else _ms(len(turn.frames) - turn.spoken_until)
+
+    @property
+    def voiced_ms(self) -> int:
+        """Milliseconds of voice in the open turn; 0 if none is open."""
+        return 0 if self._turn is None else _ms(self._turn.voiced)
+
+    def sound(self) -> EarsPcm:
+        """All sound of the open turn so far, the silence at its end included. Raises RuntimeError if none is open."""
+        if self._turn is None:
+            raise RuntimeError("no turn is open")
+        return np.concatenate(self._turn.frames)
+
+    @property
     def settings(self) -> TurnSettings:
         """The settings in force; may be replaced at any time."""
         return self._settings

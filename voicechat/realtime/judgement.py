@@ -28,19 +28,35 @@ JUDGE_MS = 360
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Milliseconds of silence that end a turn: one that sounds finished, and one that does not."""
+    """Milliseconds of silence that end a turn.
+
+    By the words alone: ``finished_ms`` and ``unfinished_ms``. By both, sound and words: ``sure_ms`` if they agree that
+    the turn is complete, ``doubtful_ms`` if only one of them says so. Whatever they say: ``limit_ms``.
+    """
 
     finished_ms: int
     unfinished_ms: int
+    sure_ms: int
+    doubtful_ms: int
+    limit_ms: int
 
+    def by_both(self, probability: float, finished: bool) -> int:
+        """``probability``: that the turn is complete by its sound; ``finished``: by its words."""
+        most, least = (self.doubtful_ms, self.sure_ms) if finished else (self.limit_ms, self.doubtful_ms)
+        doubt = min(1.0, max(0.0, (SURE - probability) / (SURE - UNSURE)))
+        return round(least + (most - least) * doubt)
+
+
+SURE, UNSURE = 0.85, 0.1
+"""Probabilities from which, and up to which, the sound says all that it can say."""
 
 PATIENCE = {
-    "low": Patience(700, 2500),
-    "medium": Patience(400, 1300),
-    "auto": Patience(400, 1300),
-    "high": Patience(240, 700),
+    "low": Patience(700, 2500, 400, 2000, 8000),
+    "medium": Patience(400, 1300, 180, 1000, 4000),
+    "auto": Patience(400, 1300, 180, 1000, 4000),
+    "high": Patience(240, 700, 120, 600, 2000),
 }
-"""By the ``eagerness`` of the protocol."""
+"""By the ``eagerness`` of the protocol, whose limits are OpenAI's."""
 
 
 def is_listening(text: str) -> bool:

@@ -99,6 +99,22 @@ class CancelTranscribe:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgeTurn:
+    """Let the turn detector judge by ``sound`` (a turn up to now) whether it is over; its word comes back with
+    ``job``."""
+
+    job: int
+    sound: Clip
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJudge:
+    """Nobody waits for this judgement any more."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
 class BeginAudio:
     """The sound of a content part begins; it is to be sent in ``format``, at ``speed`` times the tempo."""
 
@@ -152,6 +168,8 @@ Output = (
     | CancelResponse
     | Transcribe
     | CancelTranscribe
+    | JudgeTurn
+    | CancelJudge
     | BeginAudio
     | PlayAudio
     | EndAudio

@@ -30,7 +30,8 @@ from voicechat.realtime.conversation import CHARS_PER_TOKEN, SILENT, Conversatio
 from voicechat.realtime.ears import Ears, Waiting
 from voicechat.realtime.errors import ClientError, cascade_error
 from voicechat.realtime.items import Item, Part
-from voicechat.realtime.judgement import JUDGE_MS, PATIENCE, is_listening, sounds_finished
+from voicechat.realtime.judgement import JUDGE_MS
+from voicechat.realtime.listening import TRANSCRIPTION, Listening
 from voicechat.realtime.outbox import Clip, Close, Outbox, Output
 from voicechat.realtime.playback import Playback
 from voicechat.realtime.replies import Replies
@@ -38,7 +39,6 @@ from voicechat.realtime.response import Times
 from voicechat.realtime.settings import ResponseSpec, SessionConfig
 from voicechat.realtime.turns import Turns, seconds_of
 
-TRANSCRIPTION = "conversation.item.input_audio_transcription"
 CLOSE_EXPIRED = 1001
 """WebSocket close code of a session that has expired: going away."""
 
@@ -47,7 +47,8 @@ CLOSE_EXPIRED = 1001
 class SessionLimits:
     """Bounds and defaults of one session. ``eager``: begin the reply at a pause that may be the end of the turn.
 
-    ``server_plays``: the server plays the sound (WebRTC) and knows to the sample what was heard.
+    ``server_plays``: the server plays the sound (WebRTC) and knows to the sample what was heard. ``judged``: there is a
+    detector that judges by the sound whether a turn is over.
     """
 
     turns: TurnSettings = field(default_factory=TurnSettings)
@@ -58,6 +59,7 @@ class SessionLimits:
     max_seconds: float = 3600.0
     warn_seconds: float = 60.0
     server_plays: bool = False
+    judged: bool = False
 
 
 class Session:
@@ -81,11 +83,15 @@ class Session:
         self.ears = Ears(self.out)
         self.replies = Replies(self.out, self.conversation, self.playback, lambda: self.ears.pending)
         self.turns = Turns(limits.turns, config.detection)
+        self._listening = Listening(self)
         self._commands = Commands(self)
-        self._item_id = ""  # of the turn that is being spoken
+        self.item_id = ""
+        """Of the turn that is being spoken."""
         self._spoken_ms = 0  # of voice in it since then
-        self._nothing = False  # it only says that the user is listening
-        self._owed: Times | None = None  # the user said something that has no reply yet
+        self.nothing = False
+        """The turn that is open only says that the user is listening."""
+        self.owed: Times | None = None
+        """The user said something that has no reply yet."""
         self._opened: float | None = None
         self._warned = False
         self._quiet_since: float | None = None
@@ -131,8 +137,10 @@ class Session:
         if not self._closed and self._opened is not None:
             self.perform(self.turns.push(frame, voiced, strict=self.playback.sounding))
             self._spoken_ms += FRAME_MS * voiced
+            if self.turns.speaking:
+                self._listening.frame()
             if self._spoken_ms >= JUDGE_MS and self.playback.held and self.turns.speaking:
-                self._yield_to_user()
+                self.yield_to_user()
         return self.out.take()
 
     def on_starved(self, frames: int) -> list[Output]:
@@ -170,15 +178,14 @@ class Session:
             waiting = self.ears.on_text(job, text)
             if waiting is not None:
                 self._understood(waiting, text)
-            elif self.ears.is_guess(job):
-                self._judge(text)
-                self._foresee(text)
+            else:
+                self._listening.heard(job, text)
         return self.out.take()
 
     def on_text_failed(self, job: int, error: CascadeError | TimeoutError) -> list[Output]:
         """A sound could not be transcribed."""
-        if not self._closed and self.ears.is_guess(job) and self.playback.held:
-            self._yield_to_user()  # it can't be judged
+        if not self._closed:
+            self._listening.failed(job)
         if not self._closed and (waiting := self.ears.on_failed(job)) is not None:
             if self.config.transcription is not None:
                 inner = {**cascade_error(error), "param": None}
@@ -186,6 +193,12 @@ class Session:
                     f"{TRANSCRIPTION}.failed", item_id=waiting.item.id, content_index=waiting.part, error=inner
                 )
             self.proceed()
+        return self.out.take()
+
+    def on_judged(self, job: int, probability: float | None) -> list[Output]:
+        """How likely the turn is over by its sound; None if it could not be judged."""
+        if not self._closed:
+            self._listening.judged(job, probability)
         return self.out.take()
 
     def on_cascade(self, generation: int, event: Event) -> list[Output]:
@@ -209,32 +222,33 @@ class Session:
         for effect in effects:
             match effect:
                 case SpeechStarted(start_ms):
-                    self._item_id = self.out.new_id("item")
+                    self.item_id = self.out.new_id("item")
                     self.drop_guess()
                     self._asked_again = False
-                    self.out.send("input_audio_buffer.speech_started", audio_start_ms=start_ms, item_id=self._item_id)
-                    self._nothing, self._spoken_ms = False, 0
+                    self.out.send("input_audio_buffer.speech_started", audio_start_ms=start_ms, item_id=self.item_id)
+                    self.nothing, self._spoken_ms = False, 0
+                    self._listening.begin()
                     if not self.playback.held:
-                        self._yield_to_user()
+                        self.yield_to_user()
                 case SpeechSuspected():
                     if self.config.detection is not None and self.config.detection.interrupt_response:
                         self.playback.hold()
                 case SpeechDismissed():
                     self.playback.release()
                 case SpeechPaused(audio):
-                    self.ears.guess(Clip(audio, EARS_RATE))
+                    self._listening.pause(audio)
                 case SpeechResumed():
                     self.drop_guess()
-                    if self._nothing:
-                        self._nothing = False
-                        self._yield_to_user()
+                    if self.nothing:
+                        self.nothing = False
+                        self.yield_to_user()
                 case TurnDiscarded(end_ms):
                     self._discard_turn(end_ms)
-                case TurnEnded() if self._nothing:
+                case TurnEnded() if self.nothing:
                     self._discard_turn(effect.end_ms)
                 case TurnEnded():
                     if self.playback.held:
-                        self._yield_to_user()
+                        self.yield_to_user()
                     self._end_turn(effect)
 
     def proceed(self) -> None:
@@ -244,21 +258,22 @@ class Session:
 
     def reply_if_owed(self) -> None:
         """Reply to what the user said, unless the user is (or may be) about to say more, or a reply is live."""
-        if self._owed is None or not self.replies.idle or self.ears.pending or self.turns.speaking:
+        if self.owed is None or not self.replies.idle or self.ears.pending or self.turns.speaking:
             return
-        times, self._owed = self._owed, None
+        times, self.owed = self.owed, None
         self.replies.create(self.spec(), times)
 
     def settle(self) -> None:
         """A response was asked for: no other is owed."""
-        self._owed = None
+        self.owed = None
 
     def drop_guess(self) -> None:
         """What was begun ahead is void."""
+        self._listening.resume()
         self.ears.drop_guess()
         self.replies.drop_draft()
 
-    def _yield_to_user(self) -> None:
+    def yield_to_user(self) -> None:
         """Stop the live reply; if nothing of it was heard yet, it is still owed."""
         detection, reply = self.config.detection, self.replies.current
         if detection is None or not detection.interrupt_response or reply is None:
@@ -266,20 +281,22 @@ class Session:
             return
         heard = self.playback.sounding or (not self.limits.server_plays and reply.spoken > 0)
         if not heard and reply.spec.in_conversation and reply.inputs is None:
-            self._owed = self._owed or reply.times
+            self.owed = self.owed or reply.times
         self.replies.interrupt("turn_detected")
 
     def _discard_turn(self, end_ms: int) -> None:
         """It was no turn: a reply that waited for it goes on."""
-        self._nothing = False
+        self.nothing = False
         self.drop_guess()
+        self._listening.end()
         self.playback.release()
-        self.out.send("input_audio_buffer.speech_stopped", audio_end_ms=end_ms, item_id=self._item_id)
+        self.out.send("input_audio_buffer.speech_stopped", audio_end_ms=end_ms, item_id=self.item_id)
         self.out.send("input_audio_buffer.cleared")
         self.reply_if_owed()
 
     def _end_turn(self, turn: TurnEnded) -> None:
-        item_id, self._item_id = self._item_id or self.out.new_id("item"), ""
+        item_id, self.item_id = self.item_id or self.out.new_id("item"), ""
+        captions = self._listening.end()
         times = Times(self.out.now, endpointing_ms=turn.silence_ms)
         detected = self.config.detection
         if detected is not None:
@@ -289,7 +306,7 @@ class Session:
         self.out.send("input_audio_buffer.committed", item_id=item_id, previous_item_id=self.conversation.last_id)
         self.conversation.insert(item)
         replies = detected is not None and detected.create_response
-        waiting = Waiting(item, 0, seconds_of(turn.audio), times if replies else None)
+        waiting = Waiting(item, 0, seconds_of(turn.audio), times if replies else None, captions)
         if (text := self.ears.hear(waiting, sound)) is not None:
             self._understood(waiting, text)
 
@@ -299,32 +316,14 @@ class Session:
         item.parts[index].text = text
         if self.config.transcription is not None and self.conversation.get(item.id) is item:
             place = {"item_id": item.id, "content_index": index}
-            if text:
-                self.out.send(f"{TRANSCRIPTION}.delta", **place, delta=text)
+            if piece := waiting.captions.finish(text):
+                self.out.send(f"{TRANSCRIPTION}.delta", **place, delta=piece)
             usage = {"type": "duration", "seconds": waiting.seconds}
             self.out.send(f"{TRANSCRIPTION}.completed", **place, transcript=text, usage=usage)
         if waiting.times is not None and text:
             waiting.times.transcript = self.out.now
-            self._owed = waiting.times
+            self.owed = waiting.times
         self.proceed()
-
-    def _judge(self, text: str) -> None:
-        """The speaker pauses after ``text``: was it meant as an interruption? Is it the end?"""
-        if self.playback.held:
-            if is_listening(text):
-                self._nothing = True
-                self.playback.release()
-                self.turns.expect_end(0)
-            else:
-                self._yield_to_user()
-        detection = self.config.detection
-        if detection is not None and detection.kind == "semantic_vad" and sounds_finished(text):
-            self.turns.expect_end(PATIENCE[detection.eagerness].finished_ms)
-
-    def _foresee(self, text: str) -> None:
-        detection = self.config.detection
-        if text and detection is not None and detection.create_response and self.limits.eager and self._owed is None:
-            self.replies.foresee(self.spec(), text)
 
     # -- the clock ----------------------------------------------------------------------------------------------------
 
@@ -346,7 +345,7 @@ class Session:
     def _check_idle(self) -> None:
         detection = self.config.detection
         limit = None if detection is None else detection.idle_timeout_ms
-        waiting = self._owed is not None or self.ears.pending or self.turns.speaking or self.playback.sounding
+        waiting = self.owed is not None or self.ears.pending or self.turns.speaking or self.playback.sounding
         if limit is None or waiting or not self.replies.idle or self._asked_again:
             self._quiet_since = None
             return

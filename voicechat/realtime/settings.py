@@ -42,8 +42,8 @@ _RESPONSE = (
 
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
-    """``turn_detection`` of the protocol. For ``semantic_vad`` the silence follows from ``eagerness``, and from whether
-    what was said sounds finished."""
+    """``turn_detection`` of the protocol. For ``semantic_vad`` the silence follows from ``eagerness``, and from what
+    is judged of every pause; here is only its limit."""
 
     kind: Literal["server_vad", "semantic_vad"] = "server_vad"
     threshold: float = 0.5
@@ -58,7 +58,7 @@ class TurnDetection:
         """``base`` with this client's times."""
         silence = self.silence_duration_ms
         if self.kind == "semantic_vad":
-            silence = PATIENCE[self.eagerness].unfinished_ms
+            silence = PATIENCE[self.eagerness].limit_ms
         return dataclasses.replace(base, silence_ms=silence, prefix_ms=self.prefix_padding_ms)
 
     def to_dict(self) -> dict[str, Any]:

@@ -44,6 +44,22 @@ class Turns:
         """Milliseconds of sound that were taken so far."""
         return self._frames * FRAME_MS
 
+    @property
+    def silence_ms(self) -> int:
+        """Milliseconds since the last voice of the detected turn that is open; 0 if none is."""
+        return 0 if self._detector is None else self._detector.silence_ms
+
+    @property
+    def voiced_ms(self) -> int:
+        """Milliseconds of voice in the detected turn that is open; 0 if none is."""
+        return 0 if self._detector is None else self._detector.voiced_ms
+
+    def sound(self) -> EarsPcm:
+        """All sound of the detected turn that is open. Raises RuntimeError if none is."""
+        if self._detector is None:
+            raise RuntimeError("turns are not detected")
+        return self._detector.sound()
+
     def configure(self, detection: TurnDetection | None) -> list[turns.Effect]:
         """Follow other settings; an open turn is given up if detection is switched off."""
         if detection is None:

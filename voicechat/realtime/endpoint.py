@@ -1,0 +1,80 @@
+"""Is the turn over? Two voices are heard on every pause: how it sounded, and what was said. Pure.
+
+The turn detector judges by the sound and says how likely it is that the turn is complete; the words say whether they
+make a whole. If both are for it, the turn ends at once; if both are against it, the speaker has until the limit of the
+``eagerness``; if they differ, something between. While the silence goes on, the sound is judged again.
+"""
+
+from __future__ import annotations
+
+from voicechat.cascade.api import EARS_RATE, EarsPcm
+from voicechat.realtime.judgement import PATIENCE, sounds_finished
+from voicechat.realtime.outbox import CancelJudge, Clip, JudgeTurn, Outbox
+
+AGAIN_MS = (500, 1000, 2000, 4000)
+"""Silences after which the sound is judged again."""
+
+
+class Endpoint:
+    """Judges one pause at a time; what comes late, of a pause that is over, is ignored. ``judged``: there is somebody
+    who judges by the sound; else the words alone decide."""
+
+    def __init__(self, out: Outbox, *, judged: bool) -> None:
+        self._out = out
+        self._judged = judged
+        self._last = 0
+        self._job: int | None = None
+        self._asked = 0
+        self._sound: float | None = None
+        self._words: bool | None = None
+
+    def pause(self, turn: EarsPcm) -> None:
+        """The speaker pauses after ``turn`` (float32 mono 16 kHz)."""
+        self.resume()
+        self._judge(turn)
+
+    def resume(self) -> None:
+        """The speaker goes on, or the turn has ended: nothing that was asked for matters any more."""
+        if self._job is not None:
+            self._out.add(CancelJudge(self._job))
+        self._job = self._sound = self._words = None
+        self._asked = 0
+
+    def due(self, silence_ms: int) -> bool:
+        """True if the sound is to be judged again after so much silence. :meth:`again` is to follow."""
+        if not self._judged or self._job is not None:
+            return False
+        return 0 < self._asked <= len(AGAIN_MS) and silence_ms >= AGAIN_MS[self._asked - 1]
+
+    def again(self, turn: EarsPcm) -> None:
+        """Judge once more, by ``turn`` and the silence after it."""
+        self._judge(turn)
+
+    def on_words(self, text: str | None) -> None:
+        """What was said before the pause; None if it can't be known."""
+        self._words = text is not None and sounds_finished(text)
+
+    def on_sound(self, job: int, probability: float | None) -> bool:
+        """How likely the turn is complete by its sound; None if it can't be judged. False if nobody waits for it."""
+        if job != self._job:
+            return False
+        self._job = None
+        if probability is None:
+            self._judged = False
+        self._sound = probability
+        return True
+
+    def enough(self, eagerness: str) -> int:
+        """Milliseconds of silence that end the turn, by what is known yet; what is not known speaks for more."""
+        patience, words = PATIENCE[eagerness], bool(self._words)
+        if self._sound is not None:
+            return patience.by_both(self._sound, words)
+        return patience.finished_ms if words and not self._judged else patience.unfinished_ms
+
+    def _judge(self, turn: EarsPcm) -> None:
+        if not self._judged:
+            return
+        self._last += 1
+        self._asked += 1
+        self._job = self._last
+        self._out.add(JudgeTurn(self._last, Clip(turn, EARS_RATE)))

@@ -1,0 +1,137 @@
+"""What is made of a turn while it is open: its text so far, whether it is over, and the reply begun ahead. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from voicechat.cascade.api import EARS_RATE, EarsPcm
+from voicechat.media.vad import FRAME_MS
+from voicechat.realtime.captions import Captions
+from voicechat.realtime.endpoint import Endpoint
+from voicechat.realtime.judgement import is_listening
+from voicechat.realtime.outbox import Clip
+
+if TYPE_CHECKING:
+    from voicechat.realtime.session import Session
+
+TRANSCRIPTION = "conversation.item.input_audio_transcription"
+
+PROBE_MS = 100
+"""Silence at which an open turn is heard ahead: for its text so far, and in case that this is its end."""
+
+PROBE_EVERY_S = 1.0
+"""So often at most."""
+
+
+class Listening:
+    """Follows the open turn of a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._endpoint = Endpoint(session.out, judged=session.limits.judged)
+        self._captions = Captions()
+        self._probed: float | None = None  # when the turn was last heard ahead
+
+    def begin(self) -> None:
+        """A turn has opened."""
+        self._captions, self._probed = Captions(), None
+
+    def end(self) -> Captions:
+        """The turn is over, or was none: what was told of its text."""
+        self._endpoint.resume()
+        self._session.ears.drop_probe()
+        captions, self._captions = self._captions, Captions()
+        return captions
+
+    def resume(self) -> None:
+        """The speaker goes on after a pause."""
+        self._endpoint.resume()
+
+    def frame(self) -> None:
+        """Another frame of the turn was taken: hear it ahead at a short silence, judge a long one again."""
+        session = self._session
+        silence = session.turns.silence_ms
+        if silence == 0:
+            session.ears.speak_on()
+        elif self._endpoint.due(silence):
+            self._endpoint.again(session.turns.sound())
+        elif PROBE_MS <= silence < PROBE_MS + FRAME_MS and self._may_probe():
+            self._probed = session.out.now
+            session.ears.probe(Clip(session.turns.sound(), EARS_RATE))
+
+    def pause(self, turn: EarsPcm) -> None:
+        """The speaker pauses after ``turn`` (float32 mono 16 kHz)."""
+        ears = self._session.ears
+        if self._semantic:
+            self._endpoint.pause(turn)
+            self._expect_end()
+        if not ears.adopt():
+            ears.guess(Clip(turn, EARS_RATE))
+        elif ears.guessed is not None:
+            self._guessed(ears.guessed)
+
+    def heard(self, job: int, text: str) -> None:
+        """The ears have heard ``text`` for nobody who waits: ahead."""
+        if self._session.ears.is_guess(job):
+            self._guessed(text)
+        elif self._session.ears.is_probe(job):
+            self._tell(text)
+
+    def failed(self, job: int) -> None:
+        """The ears could not hear ahead."""
+        session = self._session
+        if session.ears.is_guess(job):
+            self._endpoint.on_words(None)
+            self._expect_end()
+            if session.playback.held:
+                session.yield_to_user()  # it can't be judged
+
+    def judged(self, job: int, probability: float | None) -> None:
+        """How likely the turn is over by its sound; None if it could not be judged."""
+        if self._endpoint.on_sound(job, probability):
+            self._expect_end()
+
+    @property
+    def _semantic(self) -> bool:
+        detection = self._session.config.detection
+        return detection is not None and detection.kind == "semantic_vad"
+
+    def _may_probe(self) -> bool:
+        """It is of use, the turn has words, and the last time was long ago."""
+        session = self._session
+        if not (self._semantic or session.config.transcription):
+            return False
+        if session.turns.voiced_ms < session.limits.turns.min_speech_ms:
+            return False
+        return self._probed is None or session.out.now - self._probed >= PROBE_EVERY_S
+
+    def _guessed(self, text: str) -> None:
+        """The speaker pauses after ``text``: was it meant as an interruption? Is it the end?"""
+        session = self._session
+        if session.playback.held:
+            if is_listening(text):
+                session.nothing = True
+                session.playback.release()
+                session.turns.expect_end(0)
+            else:
+                session.yield_to_user()
+        self._endpoint.on_words(text)
+        self._expect_end()
+        self._tell(text)
+        detection = session.config.detection
+        creates = detection is not None and detection.create_response
+        if text and creates and session.limits.eager and session.owed is None:
+            session.replies.foresee(session.spec(), text)
+
+    def _expect_end(self) -> None:
+        detection = self._session.config.detection
+        if detection is not None and self._semantic and not self._session.nothing:
+            self._session.turns.expect_end(self._endpoint.enough(detection.eagerness))
+
+    def _tell(self, text: str) -> None:
+        """Tell what is certain of the open turn's text."""
+        session = self._session
+        if session.config.transcription is None or session.playback.held or session.nothing:
+            return
+        if piece := self._captions.hear(text):
+            session.out.send(f"{TRANSCRIPTION}.delta", item_id=session.item_id, content_index=0, delta=piece)
