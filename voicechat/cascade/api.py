@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,16 +40,45 @@ class AudioPart:
 
 
 @dataclass(frozen=True, slots=True)
+class CallPart:
+    """An earlier call of a tool by the assistant; ``id`` ties its result to it, ``arguments`` is JSON as text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPart:
+    """What came of an earlier call; the only part of its message, whose role is ``user``."""
+
+    id: str
+    output: str
+
+
+Part = TextPart | AudioPart | CallPart | ResultPart
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of the conversation; parts keep their order."""
 
     role: Role
-    parts: tuple[TextPart | AudioPart, ...]
+    parts: tuple[Part, ...]
 
     @classmethod
     def text(cls, role: Role, text: str) -> Message:
         """A message of one text part."""
         return cls(role, (TextPart(text),))
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One function that the model may call; ``parameters`` is its JSON schema."""
+
+    name: str
+    description: str | None = None
+    parameters: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +97,8 @@ class ResponseRequest:
     """One response to be made.
 
     ``audio`` False runs the Thinker only. ``latency_first`` picks small growing VoiceBox chunks, else large ones.
+    ``must_call`` names the one tool that is to be called. A call comes as text, in the form of
+    :mod:`voicechat.cascade.tools`, from whatever model; callers take it out of the text.
     """
 
     messages: tuple[Message, ...]
@@ -75,6 +106,9 @@ class ResponseRequest:
     voice: str | None = None
     latency_first: bool = True
     sampling: Sampling = field(default_factory=Sampling)
+    tools: tuple[Tool, ...] = ()
+    tool_choice: Literal["auto", "none", "required"] = "auto"
+    must_call: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +205,11 @@ class NotReady(CascadeError):
 
 
 class Overloaded(CascadeError):
-    """No slot became free within the bound; the caller may try again later."""
+    """No slot became free within the bound; the caller may try again later, in ``retry_after`` seconds if known."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class StageFailed(CascadeError):

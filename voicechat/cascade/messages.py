@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 
@@ -15,15 +17,39 @@ class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
 # ---- to the thinker
 
 
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """A call of a tool. ``arguments`` is a JSON object as text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
 class Turn(msgspec.Struct, frozen=True, array_like=True):
-    """One message of the conversation, sound already turned into text: role and text."""
+    """One message of the conversation, sound already turned into text.
+
+    ``calls`` are those of an assistant's turn; with ``result_of`` the text is what came of the call of that id.
+    """
 
     role: str
     text: str
+    calls: tuple[Call, ...] = ()
+    result_of: str | None = None
+
+
+class ToolSpec(msgspec.Struct, frozen=True, array_like=True):
+    """A tool that may be called; ``parameters`` is its JSON schema."""
+
+    name: str
+    description: str | None = None
+    parameters: Any = None
 
 
 class Generate(_Message, frozen=True):
-    """Write a reply. With ``rows`` the hidden states go into the slot. ``None`` asks for the model's default."""
+    """Write a reply. With ``rows`` it will be spoken, and hidden states, if there are any, go into the slot.
+
+    ``None`` asks for the model's default.
+    """
 
     id: int
     turns: tuple[Turn, ...]
@@ -35,6 +61,9 @@ class Generate(_Message, frozen=True):
     top_p: float | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str = "auto"
+    must_call: str | None = None
 
 
 class Transcribe(_Message, frozen=True):
@@ -105,13 +134,19 @@ class Ready(_Message, frozen=True):
 
 
 class Failed(_Message, frozen=True):
-    """A request ended by a fault of the stage; ``invalid`` if the request was at fault (``param``, ``code``)."""
+    """A request ended by a fault of the stage; ``invalid`` if the request was at fault (``param``, ``code``).
+
+    A stage that only passes requests on may be ``unreachable`` or ``overloaded`` (``retry_after`` seconds, if known).
+    """
 
     id: int
     message: str
     invalid: bool = False
     param: str | None = None
     code: str | None = None
+    unreachable: bool = False
+    overloaded: bool = False
+    retry_after: float | None = None
 
 
 class Released(_Message, frozen=True):
@@ -121,7 +156,7 @@ class Released(_Message, frozen=True):
     ack: int
 
 
-# ---- from the thinker
+# ---- from the thinker (sounds: from the stage that has the ears)
 
 
 class Piece(_Message, frozen=True):
@@ -130,6 +165,13 @@ class Piece(_Message, frozen=True):
     id: int
     pieces: tuple[str, ...]
     sent_ns: int
+
+
+class Called(_Message, frozen=True):
+    """The reply calls a tool: a part of it that is not spoken."""
+
+    id: int
+    call: Call
 
 
 class Written(_Message, frozen=True):
@@ -184,9 +226,11 @@ class Sound(_Message, frozen=True):
 
 
 ToThinker = Generate | Transcribe | Abort | Shutdown
+ToEars = Transcribe | Abort | Shutdown
 ToTalker = Speak | Text | Abort | Shutdown
 ToVoicebox = Decode | Shutdown
-FromThinker = Ready | Failed | Released | Piece | Written | Transcript
+FromThinker = Ready | Failed | Released | Piece | Called | Written | Transcript
+FromEars = Ready | Failed | Transcript
 FromTalker = Ready | Failed | Released | Codes | Spoken
 FromVoicebox = Ready | Failed | Sound
 Message = ToThinker | ToTalker | ToVoicebox | FromThinker | FromTalker | FromVoicebox
