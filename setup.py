@@ -13,6 +13,7 @@ setup(
     package_data={
         "voicechat": ["py.typed"],
         "voicechat.assemble": ["factors/*.npz"],
+        "voicechat.bench": ["*.json"],
         "voicechat.models.embedded": ["weights/*"],
         "voicechat.train": ["**/*.txt", "**/*.json"],
         "voicechat.web": ["**/*"],

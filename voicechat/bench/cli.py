@@ -1,5 +1,5 @@
 """``voicechat bench rest|webrtc``: users in a closed loop against a server, and the figures of what they saw;
-``voicechat bench realtime`` is in :mod:`voicechat.bench.realtime`.
+``voicechat bench realtime`` is in :mod:`voicechat.bench.realtime`, ``voice`` in :mod:`voicechat.bench.voice`.
 
 Without ``--server`` a server is started for the run on a free port of this machine, and stopped after it. ``--turns``
 is the number of all turns together, shared out among ``--concurrency`` users as each becomes free. See
@@ -49,17 +49,20 @@ class BenchError(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The subcommand's arguments, for each kind of benchmark its own."""
+    from voicechat.bench import voice
+
     kinds = parser.add_subparsers(dest="kind", metavar="kind", required=True)
     _add_user_arguments(kinds.add_parser("rest", help="users over REST"))
     _add_user_arguments(kinds.add_parser("webrtc", help="users in calls over WebRTC"))
     _add_realtime_arguments(kinds.add_parser("realtime", help="a scripted set of recordings, over realtime sessions"))
+    voice.add_arguments(kinds.add_parser("voice", help="the voices, judged on held-out texts beside their teachers"))
 
 
 def _add_user_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the kinds with users in a closed loop."""
-    parser.add_argument("--concurrency", type=_positive, default=1, metavar="N", help="users at a time (1)")
+    parser.add_argument("--concurrency", type=positive, default=1, metavar="N", help="users at a time (1)")
     parser.add_argument(
-        "--turns", type=_positive, default=20, metavar="M", help="timed turns of all users together (20)"
+        "--turns", type=positive, default=20, metavar="M", help="timed turns of all users together (20)"
     )
     parser.add_argument(
         "--warmup",
@@ -77,9 +80,9 @@ def _add_user_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quality", action="store_true", help="rest: ask for the best sound rather than the soonest")
     parser.add_argument("--one-call", action="store_true", help="webrtc: one call for all turns of a user")
-    parser.add_argument("--max-tokens", type=_positive, metavar="N", help="longest answer in the Thinker's tokens")
+    parser.add_argument("--max-tokens", type=positive, metavar="N", help="longest answer in the Thinker's tokens")
     parser.add_argument("--timeout", type=float, default=180.0, metavar="S", help="longest turn in seconds (180)")
-    _add_server_arguments(parser)
+    add_server_arguments(parser)
 
 
 def _add_realtime_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +91,7 @@ def _add_realtime_arguments(parser: argparse.ArgumentParser) -> None:
         "--transport", choices=("ws", "webrtc", "both"), default="both", help="what the sessions go over (both)"
     )
     parser.add_argument(
-        "--turns", type=_positive, metavar="N", help="turns over each transport, of all kinds (36); with --only: all"
+        "--turns", type=positive, metavar="N", help="turns over each transport, of all kinds (36); with --only: all"
     )
     parser.add_argument("--only", default="", metavar="NAME", help="only turns whose name begins so, such as pause")
     parser.add_argument("--warmup", type=_count, default=1, metavar="K", help="questions before, not counted (1)")
@@ -97,10 +100,10 @@ def _add_realtime_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--eagerness", choices=("low", "medium", "high", "auto"), help="of semantic_vad (auto)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the sound and the events of every turn")
-    _add_server_arguments(parser)
+    add_server_arguments(parser)
 
 
-def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
+def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     """Which server is measured, and how that is told."""
     parser.add_argument("--model", metavar="NAME", help="a name in configs/ or a YAML file; default embedded")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="what the models run on, without --server")
@@ -115,7 +118,8 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A whole number from 1 up."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
@@ -137,6 +141,10 @@ def main(options: argparse.Namespace) -> int:
         from voicechat.bench import realtime
 
         return realtime.main(options)
+    if options.kind == "voice":
+        from voicechat.bench import voice
+
+        return voice.main(options)
     try:
         if options.kind == "webrtc" and options.quality:
             raise BenchError("--quality is of REST requests; a call always puts latency first", 2)

@@ -1,0 +1,314 @@
+"""``voicechat bench voice``: the voices of a server, judged on held-out texts beside their teachers.
+
+Every text is spoken through ``/v1/audio/speech`` in each mode, and by the voice's teacher; the judges of
+:mod:`voicechat.bench.voice_judges` have their say on each sound. Sounds and words are kept in a work folder, so that a
+run that was broken off goes on, and a judge that is installed later is asked about the sounds that are there.
+See :mod:`voicechat.bench.voice_report` for the object that ``--json`` prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime
+import hashlib
+import importlib.util
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voicechat.bench.cli import BenchError, add_server_arguments, positive, running_server, say, settings_of
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from voicechat.bench.voice_judges import Panel
+    from voicechat.bench.voice_sounds import Kept, Pcm, Teachers, Text
+    from voicechat.config import Settings
+
+HELD_OUT = Path(__file__).with_name("held_out.json")
+_IMAGES = 6
+"""Texts of each voice that are drawn."""
+_SEED = 20_000
+_PROGRESS_S = 15.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``voicechat bench voice``."""
+    parser.add_argument("--count", type=positive, default=200, metavar="N", help="texts (200)")
+    parser.add_argument(
+        "--texts", type=Path, metavar="FILE", help='JSON list of {"key", "text"}; else the held-out ones'
+    )
+    parser.add_argument("--voices", nargs="+", default=[], metavar="VOICE", help="which voices (all of the server)")
+    parser.add_argument(
+        "--modes", nargs="+", choices=("latency", "quality"), default=["latency", "quality"], help="chunk modes (both)"
+    )
+    parser.add_argument(
+        "--teacher",
+        action="append",
+        default=[],
+        metavar="VOICE=KIND[:ARGUMENT]",
+        help="who taught a voice, as for voicechat train; may be repeated (known for heart and joe)",
+    )
+    parser.add_argument("--concurrency", type=positive, default=3, metavar="N", help="texts at a time (3)")
+    parser.add_argument("--ears", type=Path, metavar="DIR", help="faster-whisper tiny.en (the one that is served with)")
+    parser.add_argument("--strong", type=Path, metavar="DIR", help="a stronger faster-whisper model, asked as well")
+    parser.add_argument("--images", type=Path, metavar="DIR", help="draw spectrograms of a few texts of each voice")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="where sounds and words are kept (in the data folder)")
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="longest request in seconds (300)")
+    add_server_arguments(parser)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the benchmark; 0 if every text was spoken, 1 if not, 2 if an option can't be used."""
+    from voicechat.bench.voice_report import as_text
+
+    try:
+        _check(options)
+        report = asyncio.run(_run(options))
+    except BenchError as error:
+        print(f"voicechat: {error}", file=sys.stderr)
+        return error.code
+    except asyncio.CancelledError:
+        print("voicechat: terminated", file=sys.stderr)
+        return 128 + signal.SIGTERM
+    print(json.dumps(report, ensure_ascii=False, indent=2) if options.json else as_text(report))
+    return 1 if any(found["failed"] for found in report["voices"].values()) else 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    needed = {"jiwer": "jiwer", "whisper_normalizer": "whisper-normalizer"}
+    if options.images is not None:
+        needed["matplotlib"] = "matplotlib"
+    missing = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise BenchError(f"this needs {', '.join(missing)}: pip install 'voicechat[judge]'", 2)
+    if options.texts is None and not HELD_OUT.is_file():
+        raise BenchError("there are no held-out texts with the package; give --texts FILE", 2)
+    if options.strong is not None and not options.strong.is_dir():
+        raise BenchError(f"--strong: there is no folder {options.strong}", 2)
+
+
+async def _run(options: argparse.Namespace) -> dict[str, Any]:
+    import aiohttp
+
+    from voicechat.bench.chat_client import ChatClient, ClientError
+    from voicechat.bench.machine import machine_facts
+    from voicechat.bench.voice_judges import Panel
+    from voicechat.bench.voice_report import SCHEMA
+    from voicechat.bench.voice_sounds import Kept, Teachers, default_teachers, load_texts
+
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    machine, settings = machine_facts(), settings_of(options)
+    try:
+        texts = load_texts(options.texts or HELD_OUT, options.count)
+    except ValueError as error:
+        raise BenchError(str(error), 2) from None
+    panel = Panel(_transcribers(options, settings))
+    async with contextlib.AsyncExitStack() as stack:
+        http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)))
+        base, _, key = await stack.enter_async_context(running_server(options, settings, http))
+        client = ChatClient(http, base, api_key=key)
+        try:
+            served = (await client.get_json("/v1/models"))["data"][0]
+        except (ClientError, KeyError, IndexError, TypeError) as error:
+            raise BenchError(f"the server does not tell its model: {error}") from None
+        voices = _voices(options.voices, served["voices"])
+        work = options.work or settings.data_dir / "bench" / "voice" / _identity(options, settings, served)
+        say(f"sounds and words are kept in {work}")
+        try:
+            wanted = [*default_teachers([v for v in voices if not _named(v, options.teacher)]), *options.teacher]
+            teachers = Teachers(settings.data_dir / "bench" / "teachers", wanted)
+        except ValueError as error:
+            raise BenchError(str(error), 2) from None
+        notes = [*panel.notes]
+        notes += [
+            f"{voice}: no teacher is known; give --teacher {voice}=…" for voice in voices if voice not in teachers
+        ]
+        run = _Run(options, http, base, client.headers, str(served["id"]), texts, Kept(work), teachers, panel)
+        for note in notes:
+            say(note)
+        found = {voice: await run.voice(voice) for voice in voices}
+    return {
+        "schema": SCHEMA,
+        "kind": "voice",
+        "command": shlex.join(["voicechat", *sys.argv[1:]]),
+        "started": started,
+        "settings": {
+            "count": len(texts),
+            "modes": list(options.modes),
+            "concurrency": options.concurrency,
+            "judges": list(panel.names),
+            "work": str(work),
+            "server": options.server,
+            "overrides": list(options.overrides),
+        },
+        "machine": machine,
+        "model": served["id"],
+        "notes": notes,
+        "voices": found,
+    }
+
+
+def _voices(wanted: Sequence[str], served: Sequence[str]) -> list[str]:
+    if unknown := [voice for voice in wanted if voice not in served]:
+        raise BenchError(f"the server has no voice {unknown[0]}; it has {', '.join(served)}", 2)
+    return list(dict.fromkeys(wanted or served))
+
+
+def _named(voice: str, teachers: Sequence[str]) -> bool:
+    return any(entry.partition("=")[0] == voice for entry in teachers)
+
+
+def _transcribers(options: argparse.Namespace, settings: Settings) -> dict[str, Path]:
+    """Folders of the transcribers by name; the first decides."""
+    from voicechat.assemble import AssembleError, assemble
+
+    try:
+        found = {"tiny.en": options.ears or assemble(settings).ears}
+    except AssembleError as error:
+        raise BenchError(f"no transcriber: {error}; or give --ears FOLDER") from None
+    if options.strong is not None:
+        found[options.strong.name] = options.strong
+    return found
+
+
+def _identity(options: argparse.Namespace, settings: Settings, served: dict[str, Any]) -> str:
+    """Name of the work folder: another for other weights or settings, or for a server that was started anew."""
+    from voicechat.assemble.assembler import find_weights
+
+    digest = hashlib.sha256()
+    if options.server is not None:
+        digest.update(f"{options.server} {served['created']}".encode())
+    else:
+        for path in sorted(find_weights(settings).glob("*.safetensors")):
+            digest.update(path.read_bytes())
+        digest.update(json.dumps([options.device, sorted(options.overrides)]).encode())
+    return f"{served['id']}-{digest.hexdigest()[:10]}"
+
+
+class _Run:
+    """Speaks, keeps, asks the judges; one voice after another."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        http: aiohttp.ClientSession,
+        base: str,
+        headers: dict[str, str],
+        model: str,
+        texts: Sequence[Text],
+        kept: Kept,
+        teachers: Teachers,
+        panel: Panel,
+    ) -> None:
+        self._options, self._http, self._base, self._headers = options, http, base, headers
+        self._model, self._texts, self._kept, self._teachers, self._panel = model, texts, kept, teachers, panel
+        self._asking = asyncio.Semaphore(options.concurrency)
+        self._teaching = ThreadPoolExecutor(1, thread_name_prefix="teacher")
+        self._judging = ThreadPoolExecutor(1, thread_name_prefix="judge")
+
+    async def voice(self, voice: str) -> dict[str, Any]:
+        """Everything of one voice."""
+        from voicechat.bench.voice_judges import HEARD
+        from voicechat.bench.voice_report import voice_report
+        from voicechat.bench.voice_sounds import TEACHER
+
+        systems = [*([TEACHER] if voice in self._teachers else []), *self._options.modes]
+        known: dict[str, dict[str, Any]] = {system: {} for system in systems}
+        failed: list[dict[str, str]] = []
+        progress = _Progress(voice, len(systems) * len(self._texts))
+
+        async def one(system: str, number: int, text: Text) -> None:
+            from voicechat.bench.chat_client import ClientError
+
+            try:
+                known[system][text.key] = await self._known(voice, system, number, text)
+            except (ClientError, ValueError) as error:
+                failed.append({"system": system, "key": text.key, "text": text.text, "error": str(error)})
+            progress.step()
+
+        async with asyncio.TaskGroup() as group:
+            for number, text in enumerate(self._texts):
+                for system in systems:
+                    group.create_task(one(system, number, text))
+        order = [text.key for text in self._texts]
+        known = {system: {key: found[key] for key in order if key in found} for system, found in known.items()}
+        names = [name.removeprefix(HEARD) for name in self._panel.names if name.startswith(HEARD)]
+        report = voice_report({system: found for system, found in known.items() if found}, names)
+        images = await asyncio.to_thread(self._draw, voice, systems, known) if self._options.images else []
+        return {**report, "failed": failed, "images": images}
+
+    async def _known(self, voice: str, system: str, number: int, text: Text) -> dict[str, Any]:
+        """What is known of one sound; made, and judged by those judges who have not been asked yet."""
+        loop = asyncio.get_running_loop()
+        known = self._kept.read(voice, system, text)
+        if known is None:
+            async with self._asking:
+                pcm = await self._speak(voice, system, number, text)
+            known = {"key": text.key, "text": text.text, "samples": len(pcm)}
+            await loop.run_in_executor(None, self._kept.write, voice, system, text, known, pcm)
+            del pcm  # it may be long until the judges come to it
+        asked = tuple(name for name in self._panel.names if name not in known)
+        if asked:
+            known |= await loop.run_in_executor(self._judging, self._judge, voice, system, text, asked)
+            self._kept.write(voice, system, text, known)
+        return known
+
+    async def _speak(self, voice: str, system: str, number: int, text: Text) -> Pcm:
+        from voicechat.bench.voice_sounds import MODES, TEACHER, speak
+
+        if system == TEACHER:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._teaching, self._teachers.speak, voice, text.text, _SEED + number)
+        body = {
+            "model": self._model,
+            "voice": voice,
+            "input": text.text,
+            "latency_first": MODES[system],
+            "seed": _SEED + number,
+        }
+        return await speak(self._http, self._base, self._headers, body, self._options.timeout)
+
+    def _judge(self, voice: str, system: str, text: Text, asked: tuple[str, ...]) -> dict[str, Any]:
+        return self._panel.judge(self._kept.sound(voice, system, text), asked)
+
+    def _draw(self, voice: str, systems: Sequence[str], known: dict[str, dict[str, Any]]) -> list[str]:
+        """Spectrograms of the first texts that every system has spoken."""
+        from voicechat.bench.voice_images import draw
+
+        drawn: list[str] = []
+        for text in [text for text in self._texts if all(text.key in known[system] for system in systems)][:_IMAGES]:
+            path = self._options.images / f"{voice}-{len(drawn) + 1}.png"
+            draw(path, text.text, {system: self._kept.sound(voice, system, text) for system in systems})
+            drawn.append(str(path))
+        return drawn
+
+
+class _Progress:
+    """One line on standard error: kept up to date on a terminal, else every so often."""
+
+    def __init__(self, voice: str, total: int) -> None:
+        self._voice, self._total, self._done = voice, total, 0
+        self._begun = self._told = time.monotonic()
+
+    def step(self) -> None:
+        """One sound more is judged."""
+        self._done += 1
+        now, terminal, last = time.monotonic(), sys.stderr.isatty(), self._done == self._total
+        if not (terminal or last or now - self._told > _PROGRESS_S):
+            return
+        self._told = now
+        left = (now - self._begun) / self._done * (self._total - self._done)
+        line = f"{self._voice}: {self._done} of {self._total} sounds, {left / 60:.0f} min left"
+        print(f"\r{line}" if terminal else line, end="\n" if last or not terminal else "", file=sys.stderr, flush=True)

@@ -1,0 +1,127 @@
+"""Those who judge a sound: transcribers, DNSMOS, and a speaker's embedding. Each loads when it is first asked.
+
+Transcribers are faster-whisper models. DNSMOS comes with the package ``speechmos``, the embedding with ``resemblyzer``;
+where one is not installed, its figures are left out and a note says so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voicechat.bench.voice_measures import pitch, spoken_seconds
+from voicechat.media.resample import resample, to_float
+
+Pcm = npt.NDArray[np.int16]
+Floats = npt.NDArray[np.float32]
+Judge = Callable[[Pcm, Floats], Any]
+"""A judge's word, fit for JSON, on a sound: int16 at 24 kHz and the same as float32 at 16 kHz."""
+
+RATE, LOW_RATE = 24_000, 16_000
+HEARD = "heard:"
+"""Before a transcriber's name: what it heard."""
+_NOTES = {
+    "dnsmos": "DNSMOS left out: pip install speechmos librosa",
+    "speaker": "speaker similarity left out: pip install --no-deps resemblyzer, and librosa",
+}
+
+
+class Transcriber:
+    """Whisper, in pieces that are well inside its window."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder``: a faster-whisper (CTranslate2) model."""
+        self._folder = folder
+        self._model: Any = None
+
+    def __call__(self, pcm: Pcm, low: Floats) -> str:
+        """The text of a sound."""
+        from voicechat.train.evaluate import pieces
+
+        if self._model is None:
+            from faster_whisper import WhisperModel
+
+            logging.getLogger("faster_whisper").setLevel(logging.WARNING)
+            self._model = WhisperModel(str(self._folder), device="cpu", compute_type="int8", cpu_threads=1)
+        heard = []
+        for piece in pieces(pcm):
+            segments, _ = self._model.transcribe(
+                resample(to_float(piece), RATE, LOW_RATE),
+                beam_size=5,
+                language="en",
+                condition_on_previous_text=False,
+                without_timestamps=True,
+            )
+            heard += [segment.text.strip() for segment in segments]
+        return " ".join(heard)
+
+
+def _dnsmos(pcm: Pcm, low: Floats) -> dict[str, float]:
+    from speechmos import dnsmos
+
+    found = dnsmos.run(np.clip(low, -1.0, 1.0), LOW_RATE)
+    return {name: round(float(found[f"{name}_mos"]), 4) for name in ("ovrl", "sig", "bak", "p808")}
+
+
+class _Speaker:
+    """Resemblyzer's embedding of who speaks: 256 numbers of length 1."""
+
+    def __init__(self) -> None:
+        self._encoder: Any = None
+
+    def __call__(self, pcm: Pcm, low: Floats) -> list[float] | None:
+        import resemblyzer
+
+        if self._encoder is None:
+            self._encoder = resemblyzer.VoiceEncoder("cpu", verbose=False)
+        voiced = resemblyzer.preprocess_wav(low)
+        if len(voiced) < LOW_RATE // 4:  # nothing, or next to nothing, is spoken
+            return None
+        return [round(float(value), 5) for value in self._encoder.embed_utterance(voiced)]
+
+
+def _pitch(pcm: Pcm, low: Floats) -> list[float] | None:
+    found = pitch(to_float(pcm), RATE)
+    return None if found is None else [round(found.median_hz, 2), round(found.range_semitones, 3)]
+
+
+def _spoken(pcm: Pcm, low: Floats) -> float:
+    return round(spoken_seconds(to_float(pcm), RATE), 4)
+
+
+class Panel:
+    """All judges that are there. ``notes`` tell of those that are not."""
+
+    def __init__(self, transcribers: dict[str, Path]) -> None:
+        """``transcribers``: folders of faster-whisper models by the name under which their words are kept."""
+        self.notes: list[str] = []
+        self._judges: dict[str, Judge] = {f"{HEARD}{name}": Transcriber(path) for name, path in transcribers.items()}
+        self._judges |= {"pitch": _pitch, "spoken_s": _spoken}
+        if self._installed("dnsmos", "speechmos", "librosa", "onnxruntime"):
+            self._judges["dnsmos"] = _dnsmos
+        if self._installed("speaker", "resemblyzer", "librosa"):
+            self._judges["speaker"] = _Speaker()
+
+    def _installed(self, name: str, *modules: str) -> bool:
+        there = all(importlib.util.find_spec(module) is not None for module in modules)
+        if not there:
+            self.notes.append(_NOTES[name])
+        return there
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the judges, in the order in which they are asked."""
+        return tuple(self._judges)
+
+    def judge(self, pcm: Pcm, asked: tuple[str, ...]) -> dict[str, Any]:
+        """The words of the judges ``asked`` on int16 ``[n]`` at 24 kHz; of next to no sound, nothing."""
+        if len(pcm) < RATE // 10:
+            return {name: "" if name.startswith(HEARD) else None for name in asked}
+        low = resample(to_float(pcm), RATE, LOW_RATE)
+        return {name: self._judges[name](pcm, low) for name in asked}

@@ -1,0 +1,206 @@
+"""What is measured of a spoken text, as pure functions of its sound, and of what a transcriber heard.
+
+A **failure** is one of: ``loop``, three words or more in a row that were heard and are not the text's, but repeat what
+stands a little before or after them; ``skip``, more than two words in a row inside the text that were not heard;
+``early end``, more than two words at the end that were not heard; ``long``, more than 1.5 times the teacher's length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voicechat.bench.measures import first_audible, last_voiced
+from voicechat.media.resample import resample
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+MOST_SKIPPED = 2
+MOST_REPEATED = 2
+MOST_LENGTH = 1.5
+FAILURES = ("loop", "skip", "early end", "long")
+
+_REACH = 20
+"""How many words back or forth a loop may repeat."""
+_DRAWS = 4000
+_MARKS = "ˈˌː"
+"""Signs of hibari's alphabet that are no sound of their own."""
+
+LOWEST_HZ, HIGHEST_HZ = 60.0, 420.0
+_PITCH_RATE = 8_000
+_FRAME, _HOP = 400, 80
+_PERIODIC = 0.6
+"""Likeness of a frame to itself one period later from which on it counts as voiced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A text beside what was heard, in words: errors, all of the text, longest skip and loop, loss at the end."""
+
+    errors: int
+    words: int
+    skipped: int
+    looped: int
+    lost_end: int
+
+
+@lru_cache(maxsize=1)
+def _normalizer() -> Any:
+    from whisper_normalizer.english import EnglishTextNormalizer
+
+    return EnglishTextNormalizer()
+
+
+def compare(text: str, heard: str) -> Compared:
+    """Align what was heard with the text, both normalised as Whisper's authors do."""
+    import jiwer
+
+    reference, hypothesis = _normalizer()(text).split(), _normalizer()(heard).split()
+    if not reference:
+        return Compared(len(hypothesis), 0, 0, 0, 0)
+    found = jiwer.process_words(" ".join(reference), " ".join(hypothesis))
+    skipped = lost_end = 0
+    strange = np.zeros(len(hypothesis), bool)  # words heard that are not the text's
+    for chunk in found.alignments[0]:
+        if chunk.type == "delete":
+            count = chunk.ref_end_idx - chunk.ref_start_idx
+            if chunk.ref_end_idx == len(reference):
+                lost_end = count
+            else:
+                skipped = max(skipped, count)
+        elif chunk.type != "equal":
+            strange[chunk.hyp_start_idx : chunk.hyp_end_idx] = True
+    errors = found.substitutions + found.deletions + found.insertions
+    return Compared(errors, len(reference), skipped, _longest_loop(hypothesis, strange), lost_end)
+
+
+def _longest_loop(words: Sequence[str], strange: npt.NDArray[np.bool_]) -> int:
+    """Words of the longest stretch that is all strange and repeats others near it; 0 if that is no loop yet."""
+    longest = 0
+    for start in range(len(words)):
+        end = start + max(MOST_REPEATED, longest) + 1
+        while end <= len(words) and strange[start:end].all() and _repeats(words, start, end):
+            longest, end = end - start, end + 1
+    return longest
+
+
+def _repeats(words: Sequence[str], start: int, end: int) -> bool:
+    """Whether ``words[start:end]`` stands a second time a few words before or after."""
+    run = words[start:end]
+    before = (start - lag for lag in range(1, min(_REACH, start) + 1))
+    after = (start + lag for lag in range(1, _REACH + 1))
+    return any(words[place : place + len(run)] == run for place in (*before, *after))
+
+
+def failures(compared: Compared, samples: int, teacher_samples: int | None) -> tuple[str, ...]:
+    """Kinds of failure of one sound; ``long`` only if the teacher's length is known."""
+    found = {
+        "loop": compared.looped > MOST_REPEATED,
+        "skip": compared.skipped > MOST_SKIPPED,
+        "early end": compared.lost_end > MOST_SKIPPED,
+        "long": bool(teacher_samples) and samples > MOST_LENGTH * (teacher_samples or 0),
+    }
+    return tuple(kind for kind in FAILURES if found[kind])
+
+
+def error_rate(counts: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
+    """Word error rate of pairs (errors, words), and its 95 % bootstrap interval over texts, all in percent."""
+    table = np.asarray(counts, np.float64).reshape(-1, 2)
+    if not table[:, 1].sum():
+        raise ValueError("no words")
+    rates = _resampled(table)
+    low, high = np.percentile(rates, (2.5, 97.5))
+    return float(100 * table[:, 0].sum() / table[:, 1].sum()), float(100 * low), float(100 * high)
+
+
+def error_rate_difference(
+    ours: Sequence[tuple[int, int]], theirs: Sequence[tuple[int, int]]
+) -> tuple[float, float, float]:
+    """Our rate minus theirs on the same texts in the same order, with its 95 % interval, in points."""
+    if len(ours) != len(theirs):
+        raise ValueError("not the same texts")
+    one, other = np.asarray(ours, np.float64).reshape(-1, 2), np.asarray(theirs, np.float64).reshape(-1, 2)
+    difference = 100 * (one[:, 0].sum() / one[:, 1].sum() - other[:, 0].sum() / other[:, 1].sum())
+    low, high = np.percentile(_resampled(one) - _resampled(other), (2.5, 97.5))
+    return float(difference), float(100 * low), float(100 * high)
+
+
+def _resampled(table: Doubles) -> Doubles:
+    """Rates of bootstrap samples of the rows; the same rows for every table of as many rows."""
+    drawn = np.random.default_rng(0).integers(0, len(table), (_DRAWS, len(table)))
+    rates: Doubles = table[drawn, 0].sum(1) / np.maximum(1.0, table[drawn, 1].sum(1))
+    return rates
+
+
+def sounds_of(text: str) -> int:
+    """How many speech sounds (phonemes) the text has, by the rules that the product reads by."""
+    import json
+    from importlib.resources import files
+
+    from voicechat.models.embedded.frontend import SPACE, read_text
+
+    alphabet = json.loads((files("hibari") / "assets" / "vocab.json").read_text(encoding="utf-8"))
+    silent = {int(alphabet[mark]) for mark in _MARKS if mark in alphabet}
+    return sum(mark.symbol > SPACE and mark.symbol not in silent for mark in read_text(text))
+
+
+def spoken_seconds(samples: Floats, rate: int) -> float:
+    """Seconds from the first audible to the last voiced sample of float32 ``[n]``."""
+    first, last = first_audible(samples), last_voiced(samples, rate)
+    return (last - first) / rate if first is not None and last is not None and last > first else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pitch:
+    """Pitch of a voice: median in Hz, and how far apart its 5th and 95th percentile are, in semitones."""
+
+    median_hz: float
+    range_semitones: float
+
+
+def pitch(samples: Floats, rate: int) -> Pitch | None:
+    """Pitch of float32 ``[n]`` at ``rate`` Hz; None if too little of it is voiced."""
+    track = pitch_track(samples, rate)
+    if len(track) < 10:
+        return None
+    low, median, high = np.percentile(track, (5, 50, 95))
+    return Pitch(float(median), float(12 * np.log2(high / low)))
+
+
+def pitch_track(samples: Floats, rate: int) -> Doubles:
+    """Hz of the voiced frames (50 ms, every 10 ms), from the normalised autocorrelation."""
+    sound = resample(samples.astype(np.float32), rate, _PITCH_RATE).astype(np.float64)
+    if len(sound) < _FRAME:
+        return np.zeros(0)
+    frames = np.lib.stride_tricks.sliding_window_view(sound, _FRAME)[::_HOP]
+    frames = frames - frames.mean(1, keepdims=True)
+    power = np.square(frames)
+    frames = frames[power.sum(1) > 1e-4 * max(power.sum(1).max(), 1e-9)]  # not more than 40 dB below the loudest
+    shortest, longest = int(_PITCH_RATE / HIGHEST_HZ), int(_PITCH_RATE / LOWEST_HZ) + 1
+    spectrum = np.fft.rfft(frames, 1 << 10)
+    shared = np.fft.irfft(np.abs(spectrum) ** 2)[:, : longest + 2]
+    energy = np.cumsum(np.square(frames), axis=1)
+    lags = np.arange(longest + 2)
+    early = energy[:, _FRAME - 1 - lags]
+    late = energy[:, -1:] - np.where(lags > 0, energy[:, lags - 1], 0.0)
+    likeness = shared / np.sqrt(early * late + 1e-12)
+    found = [_period(row, shortest, longest) for row in likeness]
+    return np.asarray([_PITCH_RATE / period for period in found if period is not None])
+
+
+def _period(likeness: Doubles, shortest: int, longest: int) -> float | None:
+    """The shortest lag whose likeness is a peak nearly as high as the highest, between samples; None if unvoiced."""
+    inner = likeness[shortest : longest + 1]
+    peaks = np.flatnonzero((inner >= likeness[shortest - 1 : longest]) & (inner > likeness[shortest + 1 : longest + 2]))
+    if not len(peaks) or inner[peaks].max() < _PERIODIC:
+        return None
+    place = int(peaks[inner[peaks] >= 0.92 * inner[peaks].max()][0]) + shortest
+    below, at, above = likeness[place - 1 : place + 2]
+    bend = below - 2 * at + above
+    return place + (0.5 * (below - above) / bend if bend < 0 else 0.0)
