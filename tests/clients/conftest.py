@@ -1,4 +1,4 @@
-"""Servers for clients that other people wrote, and recordings of what is said to them."""
+"""Servers for clients that other people wrote."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests import needed
-from tests.cascade.listening import SPEAKERS as VOICES
-from tests.clients import speaking_cascade, talk
+from tests.clients.recordings import listen, questions, spoken_answers  # noqa: F401
 from tests.ws_server import Server
-from voicechat.assemble import AssembledPaths
-from voicechat.cascade.api import EARS_RATE, PCM_RATE, Cascade, Pcm
+from voicechat.cascade.api import Cascade
 from voicechat.faces import webrtc
 from voicechat.faces.app import FaceSettings
 from voicechat.media.ice import IceSettings
-from voicechat.media.resample import resample, to_pcm
 from voicechat.media.rtc import PeerSettings
 
 
@@ -37,27 +33,3 @@ async def serve() -> AsyncIterator[Any]:
     yield start
     for server in servers:
         await server.stop()
-
-
-@pytest.fixture(scope="session")
-def questions() -> list[talk.Sound]:
-    """The questions, spoken: float32 at 24 kHz."""
-    needed.program("espeak-ng")
-    lines = zip(talk.SPEAKERS, talk.QUESTIONS, strict=True)
-    return [resample(VOICES[voice](text), EARS_RATE, PCM_RATE) for voice, text in lines]
-
-
-@pytest.fixture(scope="session")
-def spoken_answers() -> list[Pcm]:
-    """The answers of the speaking double, spoken: int16 at 24 kHz."""
-    reader = needed.module("hibari").Hibari()
-    assert reader.sample_rate == PCM_RATE
-    return [to_pcm(reader(text, seed=1)) for text in speaking_cascade.ANSWERS]
-
-
-@pytest.fixture(scope="session")
-def listen(models: AssembledPaths) -> talk.Listen:
-    """Whisper tiny.en: float32 at 16 kHz to text."""
-    from voicechat.models.embedded.ears import Ears
-
-    return Ears(str(models.ears), threads=1, beam_size=5).transcribe

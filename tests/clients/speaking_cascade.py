@@ -100,7 +100,7 @@ class SpokenResponse:
 
 def save(path: Path, ears: Path, sounds: Sequence[Pcm]) -> Path:
     """Write what a server in another process needs; see :func:`load`."""
-    np.savez(path, ears=str(ears), *sounds)
+    np.savez(path, *sounds, ears=str(ears))
     return path
 
 

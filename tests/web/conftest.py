@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +13,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests import netns
+from tests import needed, netns
+from tests.clients.recordings import listen, questions, spoken_answers  # noqa: F401
 from tests.speech import silence, voice, write_wav
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,9 +49,9 @@ class DoubleServers:
         self._space = space
         self._processes: list[subprocess.Popen[str]] = []
 
-    def __call__(self, *arguments: str) -> str:
+    def __call__(self, *arguments: str | Path) -> str:
         """Start one; its address."""
-        argv = self._space.command([sys.executable, "-m", "tests.web.double_server", *arguments])
+        argv = self._space.command([sys.executable, "-m", "tests.web.double_server", *map(str, arguments)])
         process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         self._processes.append(process)
         assert process.stdout is not None
@@ -78,10 +78,7 @@ def double_server(namespace: netns.Namespace) -> Iterator[DoubleServers]:
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Path of Chromium."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("Chromium is not installed")
-    return path
+    return needed.program("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture

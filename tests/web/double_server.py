@@ -12,6 +12,8 @@ from pathlib import Path
 from aiohttp import web
 
 from tests.cascade_double import DoubleCascade
+from tests.clients import speaking_cascade
+from tests.clients.speaking_cascade import SpeakingCascade
 from voicechat.faces import webrtc
 from voicechat.faces.app import FaceSettings, create_app
 from voicechat.media.ice import IceSettings
@@ -27,18 +29,21 @@ async def main() -> None:
     parser.add_argument("--not-ready", action="store_true")
     parser.add_argument("--max-sessions", type=int, default=2)
     parser.add_argument("--key")
+    parser.add_argument("--speaking", type=Path, help="a file of tests.clients.speaking_cascade: hears and speaks")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     settings = webrtc.RtcSettings(
         peer=PeerSettings(ice=IceSettings(interfaces=("none",), loopback=True)), max_sessions=arguments.max_sessions
     )
-    cascade = DoubleCascade(
+    cascade: DoubleCascade | SpeakingCascade = DoubleCascade(
         transcripts=["What is the capital of France?"],
         answer=ANSWER,
         first_delay=1.5,
         word_delay=0.1,
         ready=not arguments.not_ready,
     )
+    if arguments.speaking is not None:
+        cascade = speaking_cascade.load(arguments.speaking)
     app = create_app(
         cascade,
         FaceSettings(web_dir=WEB, api_keys=(arguments.key,) if arguments.key else ()),

@@ -1,4 +1,4 @@
-"""PyPI ``openai`` over WebRTC: ``realtime.calls.create`` and ``hangup``; aiortc, as it comes, carries sound and events."""
+"""PyPI ``openai`` over WebRTC: ``realtime.calls.create`` and ``hangup``; aiortc as it comes carries the rest."""
 
 from __future__ import annotations
 
