@@ -17,7 +17,7 @@ PROMPTS = (
 )
 """Asked in text for a reply that is long enough to be interrupted; the next one if it was not."""
 
-REPLY_TOKENS = 64
+REPLY_TOKENS = 40
 """Longest reply to a prompt, in the Thinker's tokens."""
 
 MISSED_S = 1.5

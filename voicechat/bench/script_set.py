@@ -164,7 +164,7 @@ def chosen(all_entries: Sequence[Entry], count: int | None) -> list[Entry]:
     for order, kind in enumerate(kinds):
         number, some = numbers[kind], by_kind[kind]
         for index in range(number):
-            places.append(((index + 0.5) / number, order, some[index * len(some) // number]))
+            places.append(((index + 0.5) / number, order, some[(index * len(some) // number + order) % len(some)]))
     return [entry for _, _, entry in sorted(places, key=lambda place: place[:2])]
 
 
