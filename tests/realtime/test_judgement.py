@@ -1,21 +1,35 @@
-"""Finished or not, by the words."""
+"""Finished or not, by the words and by the sound."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.realtime.bench import Bench
-from voicechat.realtime.judgement import is_listening, sounds_finished
+from voicechat.realtime.endpoint import AGAIN_MS
+from voicechat.realtime.judgement import PATIENCE, is_listening, sounds_finished
 
 
-@pytest.mark.parametrize("text", ["Hello.", "Stop!", "What time is it?", 'He said "no."', "Yes.", "What is that for?"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello.", "Stop!", "What time is it?", 'He said "no."', "Yes.", "What is that for?", "What is 2 plus 2?",
+        "When is the best time to go?", "When I was a child, we lived here.", "Where are you from?", "Who is that?",
+    ],
+)  # fmt: skip
 def test_finished(text):
     assert sounds_finished(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "...", "I would like to", "I would like to...", "Well,", "I want a table for.", "Um.", "so -"]
-)
+    "text",
+    [
+        "", " ", "...", "I would like to", "I would like to...", "Well,", "I want a table for.", "Um.", "so -",
+        "What is the?", "When I go to the beach.", "If it rains tomorrow?", "My phone number is 555.", "I like tea but.",
+        "Can you tell me?", "I would like to know.", "?", "My sister and I?",
+    ],
+)  # fmt: skip
 def test_unfinished(text):
     assert not sounds_finished(text)
 
@@ -25,45 +39,164 @@ def test_listening():
     assert not any(map(is_listening, ["No.", "Stop", "Okay, stop.", "Yes, but", "I want", "yeah yeah yeah yeah yeah"]))
 
 
-def listening(eagerness: str = "auto") -> Bench:
-    bench = Bench()
+@given(st.floats(0, 1), st.floats(0, 1), st.sampled_from(sorted(PATIENCE)))
+def test_who_seems_more_complete_waits_no_longer(one, other, eagerness):
+    patience = PATIENCE[eagerness]
+    less, more = sorted([one, other])
+    for words in (False, True):
+        assert patience.by_both(more, words) <= patience.by_both(less, words) <= patience.limit_ms
+    assert patience.by_both(one, True) <= patience.by_both(one, False)
+    assert patience.by_both(1, True) == patience.sure_ms and patience.by_both(0, False) == patience.limit_ms
+
+
+def test_limits_are_those_of_the_protocol():
+    assert [PATIENCE[name].limit_ms for name in ("low", "medium", "auto", "high")] == [8000, 4000, 4000, 2000]
+
+
+def listening(eagerness: str = "auto", **limits: bool) -> Bench:
+    bench = Bench(**limits)
     detection = {"type": "semantic_vad", "eagerness": eagerness}
     bench.tell("session.update", session={"audio": {"input": {"turn_detection": detection}}})
     return bench
 
 
-def silence_until_committed(bench: Bench, text: str) -> float:
-    """Seconds of silence after which a turn ends whose text is known after 0.3 s."""
-    bench.hear(0.6, True)
-    bench.hear(0.3, False)
-    bench.understand(text)
-    seconds = 0.3
+def until_committed(bench: Bench) -> float:
+    seconds = 0.0
     while "input_audio_buffer.committed" not in bench.kinds():
         bench.hear(0.02, False)
         seconds += 0.02
-    return round(seconds, 2)
+    return seconds
+
+
+def silence_until_committed(bench: Bench, text: str | None, sound: float | None = None) -> float:
+    """Seconds of silence after which a turn ends that is understood, and judged, after 0.22 s."""
+    bench.hear(0.6, True)
+    bench.hear(0.22, False)
+    if text is not None:
+        bench.understand(text)
+    if sound is not None:
+        bench.judge(sound)
+    return round(0.22 + until_committed(bench), 2)
 
 
 @pytest.mark.parametrize(
     ("eagerness", "finished", "unfinished"),
-    [("low", 0.7, 2.5), ("medium", 0.4, 1.3), ("auto", 0.4, 1.3), ("high", 0.32, 0.7)],
+    [("low", 0.7, 2.5), ("medium", 0.42, 1.3), ("auto", 0.42, 1.3), ("high", 0.24, 0.7)],
 )
 def test_patience_follows_the_words_and_the_eagerness(eagerness, finished, unfinished):
     assert silence_until_committed(listening(eagerness), "What time is it?") == finished
     assert silence_until_committed(listening(eagerness), "What time") == unfinished
+    assert silence_until_committed(listening(eagerness), None) == unfinished, "the ears are late"
+
+
+@pytest.mark.parametrize(
+    ("eagerness", "both", "words", "sound", "neither"),
+    [("low", 0.7, 1.8, 2.4, 8.0), ("auto", 0.42, 0.9, 1.2, 4.0), ("high", 0.24, 0.5, 0.6, 2.0)],
+)
+def test_patience_follows_both(eagerness, both, words, sound, neither):
+    def seconds(text: str, probability: float) -> float:
+        return silence_until_committed(listening(eagerness, judged=True), text, probability)
+
+    assert seconds("What time is it?", 0.97) == both
+    assert seconds("What time is it?", 0.02) == words
+    assert seconds("What time", 0.97) == sound
+    assert seconds("What time", 0.02) == neither
+    assert both < seconds("What time is it?", 0.6) < words
 
 
 def test_server_vad_does_not_care():
     assert silence_until_committed(Bench(), "What time is it?") == 0.5
+    bench = Bench(judged=True)
+    assert silence_until_committed(bench, "What time is it?") == 0.5 and not bench.judgements
+
+
+def test_a_long_silence_is_judged_again():
+    bench = listening(judged=True)
+    bench.hear(0.6, True)
+    bench.hear(0.3, False)
+    bench.understand("I would like")
+    bench.judge(0.1)
+    for silence in AGAIN_MS[:2]:
+        bench.hear(silence / 1000 - 0.04 - bench.session.turns.silence_ms / 1000, False)
+        assert not bench.judgements
+        bench.hear(0.06, False)
+        (again,) = bench.judgements.values()
+        assert len(again.sound.samples) == (600 + silence) * 16
+        bench.judge(0.2)
+    assert "input_audio_buffer.committed" not in bench.kinds()
+    bench.hear(2.5, False)
+    assert "input_audio_buffer.committed" in bench.kinds() and not bench.judgements
+
+
+def test_what_seems_complete_after_a_second_ends_sooner():
+    bench = listening(judged=True)
+    bench.hear(0.6, True)
+    bench.hear(0.3, False)
+    bench.understand("I would like")
+    bench.judge(0.4)
+    bench.hear(0.75, False)
+    bench.judge(1.0)
+    assert until_committed(bench) < 1.2
 
 
 def test_going_on_makes_the_judgement_void():
     bench = listening()
     bench.hear(0.6, True)
     bench.hear(0.3, False)
-    bench.understand("Tell me.")
+    bench.understand("Tell me more.")
     bench.hear(0.4, True)
     bench.hear(0.5, False)
     assert "input_audio_buffer.committed" not in bench.kinds()
     bench.hear(0.9, False)
     assert "input_audio_buffer.committed" in bench.kinds()
+
+
+def test_a_judgement_that_comes_late_does_nothing():
+    bench = listening(judged=True)
+    bench.hear(0.6, True)
+    bench.hear(0.3, False)
+    (first,) = bench.judgements
+    bench.hear(0.2, True)
+    assert not bench.judgements, "called off"
+    bench.take(bench.session.on_judged(first, 1.0))
+    bench.hear(0.3, False)
+    (second,) = bench.judgements
+    bench.take(bench.session.on_judged(first, 1.0))
+    bench.understand("Tell me more.")
+    bench.hear(0.2, False)
+    assert "input_audio_buffer.committed" not in bench.kinds(), "the sound was not judged yet"
+    bench.take(bench.session.on_judged(second, 1.0))
+    bench.hear(0.02, False)
+    assert "input_audio_buffer.committed" in bench.kinds()
+    bench.take(bench.session.on_judged(second, 0.0))
+    bench.check()
+
+
+def test_without_a_judge_the_words_decide():
+    bench = listening(judged=True)
+    bench.hear(0.6, True)
+    bench.hear(0.22, False)
+    bench.understand("What time is it?")
+    bench.judge(None)
+    assert round(0.22 + until_committed(bench), 2) == 0.42
+    bench.hear(0.6, True)
+    bench.hear(0.3, False)
+    assert not bench.judgements, "it is not asked again"
+
+
+def test_the_ears_begin_at_a_short_silence_and_their_text_is_used():
+    bench = listening(judged=True)
+    bench.hear(0.6, True)
+    bench.hear(0.1, False)
+    (probe,) = bench.jobs
+    bench.hear(0.12, False)
+    assert list(bench.jobs) == [probe], "it has become the guess"
+    bench.understand("What time is it?")
+    assert len(bench.started) == 1, "begun ahead"
+    bench.judge(0.99)
+    bench.hear(0.22, False)
+    assert not bench.jobs and bench.asked()[-1] == ("user", "What time is it?")
+    assert [e["transcript"] for e in bench.all("conversation.item.input_audio_transcription.completed")] == [
+        "What time is it?"
+    ]
+    bench.check()

@@ -1,8 +1,9 @@
 """Is the turn over? Two voices are heard on every pause: how it sounded, and what was said. Pure.
 
 The turn detector judges by the sound and says how likely it is that the turn is complete; the words say whether they
-make a whole. If both are for it, the turn ends at once; if both are against it, the speaker has until the limit of the
-``eagerness``; if they differ, something between. While the silence goes on, the sound is judged again.
+make a whole. If both are for it, the turn ends soon; if both are against it, the speaker has until the limit of the
+``eagerness``; if they differ, something between. While a long silence goes on, the sound is judged again; as any sound
+seems complete after enough silence, the first judgement counts as much as the newest.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from voicechat.cascade.api import EARS_RATE, EarsPcm
 from voicechat.realtime.judgement import PATIENCE, sounds_finished
 from voicechat.realtime.outbox import CancelJudge, Clip, JudgeTurn, Outbox
 
-AGAIN_MS = (500, 1000, 2000, 4000)
+AGAIN_MS = (1000, 2000, 4000)
 """Silences after which the sound is judged again."""
 
 
@@ -25,6 +26,7 @@ class Endpoint:
         self._last = 0
         self._job: int | None = None
         self._asked = 0
+        self._first: float | None = None
         self._sound: float | None = None
         self._words: bool | None = None
 
@@ -37,7 +39,7 @@ class Endpoint:
         """The speaker goes on, or the turn has ended: nothing that was asked for matters any more."""
         if self._job is not None:
             self._out.add(CancelJudge(self._job))
-        self._job = self._sound = self._words = None
+        self._job = self._first = self._sound = self._words = None
         self._asked = 0
 
     def due(self, silence_ms: int) -> bool:
@@ -61,7 +63,9 @@ class Endpoint:
         self._job = None
         if probability is None:
             self._judged = False
-        self._sound = probability
+            return True
+        self._first = probability if self._first is None else self._first
+        self._sound = (self._first + probability) / 2
         return True
 
     def enough(self, eagerness: str) -> int:
