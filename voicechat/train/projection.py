@@ -1,8 +1,11 @@
 """Step ``thinker``: a matrix for another chat LLM, so that the packaged Talker reads its hidden states too.
 
 Everything is kept in ``projections/NAME`` of the work folder, and a broken run goes on where it was: the LLM's replies,
-its hidden states, the reference's, what the Talker says, the gradient steps. The result is ``projection.safetensors``
-with its card, and a file of settings that ``voicechat serve --model`` takes.
+its hidden states, the reference's; in a folder for each Talker what it says and the gradient steps. The result is
+``projection.safetensors`` with its card, and a file of settings that ``voicechat serve --model`` takes.
+
+In the work folder of a whole training the held-out replies and the codes of the teacher's speech are taken instead: a
+Talker has learnt the others by heart, and nothing that is true of unseen text can be learnt from them.
 """
 
 from __future__ import annotations
@@ -26,19 +29,11 @@ from voicechat.config import load_settings
 from voicechat.models.embedded.talker import TalkerNet, load_talker
 from voicechat.models.embedded.voicebox import load_voicebox
 from voicechat.models.embedded.weights import WEIGHTS_DIR, load_voice_config, save_tensors, write_atomic
-from voicechat.train.common import Work, pick_device, to_pcm, write_json, write_wav
-from voicechat.train.generate import Prompt, condition_table, generate
-from voicechat.train.projection_data import (
-    ServedThinker,
-    Spoken,
-    States,
-    gather_states,
-    read_replies,
-    row_tokens,
-    speak,
-    write_replies,
-)
-from voicechat.train.projection_fit import FitPlan, ProjectionFit, walk
+from voicechat.train.common import HELD_OUT, Work, pick_device, to_pcm, write_json, write_wav
+from voicechat.train.generate import Prompt, generate
+from voicechat.train.projection_codes import coded_replies, has_codes
+from voicechat.train.projection_data import distilled_replies
+from voicechat.train.projection_fit import FitPlan, ProjectionFit
 
 logger = logging.getLogger("voicechat.train")
 
@@ -51,6 +46,8 @@ class ProjectionPlan:
 
     replies: int = 240
     tokens: int = 48
+    held_out: int = HELD_OUT
+    """In the work folder of a training: how many replies of each Thinker it has kept out."""
     fit: FitPlan = field(default_factory=FitPlan)
 
 
@@ -68,7 +65,7 @@ def thinker_step(
     *,
     name: str,
     folder: Path,
-    reference: tuple[str, Path],
+    reference: tuple[str, Path] | None,
     weights: Path,
     plan: ProjectionPlan,
     device: torch.device,
@@ -76,107 +73,70 @@ def thinker_step(
 ) -> dict[str, Any]:
     """Fit and write the projection of the LLM in ``folder``; returns what was measured, as the card has it.
 
-    Raises ValueError for a name, a folder or a reference that cannot be used, or when ``projections/NAME`` holds the
-    fit of something else.
+    ``reference``: name and folder of a Thinker that the Talker knows; not needed where ``root`` is the work folder of a
+    training with codes. Raises ValueError for a name, a folder or a reference that cannot be used, or when
+    ``projections/NAME`` holds the fit of something else.
     """
+    if has_codes(Work(root)):
+        reference = None
+    elif reference is None:
+        raise ValueError(
+            "the Talker is taught by a Thinker that it knows, and none is assembled; "
+            "run `voicechat assemble --model embedded-tiny`, or give --reference NAME=DIR"
+        )
     _check(name, folder, reference, weights)
     work = Work(root / "projections" / name)
-    origin = _origin(folder, reference, weights, plan)
+    origin = _origin(folder, reference, plan)
     kept = work.file(ORIGIN_FILE)
     if kept.exists() and json.loads(kept.read_text(encoding="utf-8")) != origin:
         raise ValueError(f"{work.root} holds a fit of something else; remove it or choose another --work")
     write_json(kept, origin)
+    talker = talker_sha256(weights)
+    mine = Work(work.root / f"talker-{talker[:8]}")
     net = load_talker(weights).to(device)
-    items = gather(work, net, name, folder, reference, weights, plan, device)
+    if reference is None:
+        items = coded_replies(Work(root), work, folder, net.config.voices, device, plan.held_out)
+    else:
+        sampling = load_voice_config(weights).sampling
+        items = distilled_replies(
+            work, mine, net, name, folder, reference, sampling, plan.replies, plan.tokens, device
+        )  # fmt: skip
     fit = ProjectionFit(net, items, device)
-    fit.run(work, plan.fit)
-    measured = report(fit, reference[0])
+    fit.run(mine, plan.fit)
+    measured = report(fit, reference[0] if reference else None)
     out = out or work.root
-    write_projection(
-        out, fit.best.weight, ProjectionCard(name, *_shape(fit.best.weight), talker_sha256(weights), measured)
-    )
+    write_projection(out, fit.best.weight, ProjectionCard(name, *_shape(fit.best.weight), talker, measured))
     write_settings(out / f"{name}.yaml", name, folder, out / PROJECTION_FILE, weights)
-    sample(work, net, fit, weights)
+    sample(mine, net, fit, weights)
     logger.info("projection: serve it with  voicechat serve --model %s", out / f"{name}.yaml")
     return measured
 
 
-def _check(name: str, folder: Path, reference: tuple[str, Path], weights: Path) -> None:
+def _check(name: str, folder: Path, reference: tuple[str, Path] | None, weights: Path) -> None:
     if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
         raise ValueError(f"--thinker: {name!r} is no name for a file: letters, digits, '.', '_' and '-' only")
-    for path in (folder, reference[1]):
+    for path in (folder, reference[1] if reference else folder):
         if not (path / "config.json").is_file():
             raise ValueError(f"{path} is no model folder: it has no config.json")
     if not has_chat_template(folder):
         raise ValueError(f"{folder}: its tokenizer has no chat template; put it there as chat_template.jinja")
     known = [known for known, _ in load_voice_config(weights).talker.thinkers]
-    if reference[0] not in known:
+    if reference and reference[0] not in known:
         raise ValueError(f"the Talker in {weights} knows no Thinker {reference[0]!r}; it knows {', '.join(known)}")
 
 
-def _origin(folder: Path, reference: tuple[str, Path], weights: Path, plan: ProjectionPlan) -> dict[str, Any]:
+def _origin(folder: Path, reference: tuple[str, Path] | None, plan: ProjectionPlan) -> dict[str, Any]:
     """What the kept files depend on."""
     return {
         "thinker": str(folder.absolute()),
         "config": sha256_file(folder / "config.json"),
-        "reference": reference[0],
-        "talker": talker_sha256(weights),
+        "reference": reference[0] if reference else None,
         "replies": plan.replies,
         "tokens": plan.tokens,
     }
 
 
-def gather(
-    work: Work,
-    net: TalkerNet,
-    name: str,
-    folder: Path,
-    reference: tuple[str, Path],
-    weights: Path,
-    plan: ProjectionPlan,
-    device: torch.device,
-) -> list[Spoken]:
-    """Replies, both Thinkers' states and the Talker's speech, from the work folder as far as they are there."""
-    states_file, reference_file = work.file("states.npz"), work.file("reference.npz")
-    if not states_file.exists():
-        thinker = ServedThinker(folder, device)
-        write_replies(work, thinker, name, plan.replies, plan.tokens)
-        gather_states(states_file, thinker, read_replies(work))
-        del thinker
-    replies = read_replies(work)
-    own = gather_states(states_file, None, replies)
-    known = ServedThinker(reference[1], device) if not reference_file.exists() else None
-    theirs = gather_states(reference_file, known, replies)
-    del known
-    number = [thinker for thinker, _ in net.config.thinkers].index(reference[0])
-    prompts = [_prompt(item["text"], theirs, index, number) for index, item in enumerate(replies)]
-    said = speak(work.root / "speech", net, prompts, load_voice_config(weights).sampling)
-    items = []
-    for index, (reply, prompt, targets) in enumerate(zip(replies, prompts, said, strict=True)):
-        states, ends = own.of(index)
-        symbols, tokens = row_tokens(reply["text"], ends)
-        items.append(
-            Spoken(
-                text=reply["text"], symbols=symbols, tokens=tokens, states=states.float(), targets=targets,
-                rows=walk(targets, len(symbols)), voice=0, reference=_table(net, prompt),
-            )
-        )  # fmt: skip
-    return items
-
-
-def _prompt(text: str, states: States, index: int, thinker: int) -> Prompt:
-    """A text's rows with the states of a Thinker that the Talker knows."""
-    hidden, ends = states.of(index)
-    symbols, tokens = row_tokens(text, ends)
-    return Prompt(symbols, hidden[tokens].float(), thinker)
-
-
-def _table(net: TalkerNet, prompt: Prompt) -> Tensor:
-    with torch.inference_mode():
-        return condition_table(net, prompt).cpu()
-
-
-def report(fit: ProjectionFit, reference: str) -> dict[str, Any]:
+def report(fit: ProjectionFit, reference: str | None) -> dict[str, Any]:
     """Losses on the replies that neither taught nor chose."""
     items = fit.reported
     without, agreed_without = fit.measure(items, None)
@@ -233,13 +193,13 @@ def sample(work: Work, net: TalkerNet, fit: ProjectionFit, weights: Path) -> Non
     """Speak one held-out reply without and with the fitted matrix, to be heard."""
     item, voicebox = fit.reported[0], load_voicebox(weights)
     net.thinkers.append(fit.best)
-    with_hidden = Prompt(item.symbols, item.states[item.tokens], len(net.thinkers) - 1)
+    with_hidden = Prompt(item.symbols, item.states[item.tokens], len(net.thinkers) - 1, item.voice)
     sampling = load_voice_config(weights).sampling
-    for label, prompt in (("without", Prompt(item.symbols)), ("with", with_hidden)):
+    for label, prompt in (("without", Prompt(item.symbols, voice=item.voice)), ("with", with_hidden)):
         (made,) = generate(net, [prompt], temperature=sampling.temperature, top_k=sampling.top_k)
         if made.codes:
             with torch.inference_mode():
-                sound = voicebox.decode(torch.tensor([made.codes]))[0].numpy()
+                sound = voicebox.decode(torch.tensor([made.codes]), torch.tensor([item.voice]))[0].numpy()
             write_wav(work.file("samples", f"{label}.wav"), to_pcm(sound))
     write_atomic(work.file("samples", "text.txt"), f"{item.text}\n".encode())
 
@@ -257,11 +217,6 @@ def thinker_command(args: argparse.Namespace) -> int:
         found: tuple[str, Path] | None = (reference, path)
     else:
         found = find_reference([name for name, _ in load_voice_config(args.weights).talker.thinkers], data_dir)
-    if found is None:
-        raise SystemExit(
-            "thinker: the Talker is taught by a Thinker that it knows, and none is assembled; "
-            "run `voicechat assemble --model embedded-tiny`, or give --reference NAME=DIR"
-        )
     plan = TINY_PLAN if args.tiny else ProjectionPlan(fit=FitPlan(seconds=args.seconds))
     if args.replies:
         plan = replace(plan, replies=args.replies)

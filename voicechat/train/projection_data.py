@@ -20,11 +20,11 @@ from torch import Tensor
 
 from voicechat.cascade.messages import Turn
 from voicechat.models.embedded.frontend import read_text, token_at
-from voicechat.models.embedded.talker import BOS, EOS, TalkerNet
+from voicechat.models.embedded.talker import ADVANCES, BOS, EOS, TalkerNet
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT, ChatPrompt
 from voicechat.models.embedded.weights import Sampling
 from voicechat.train.common import Work, write_arrays, write_json
-from voicechat.train.generate import Prompt, generate
+from voicechat.train.generate import Prompt, condition_table, generate
 from voicechat.train.sentences import TOPICS
 from voicechat.train.thinkers import TrainingThinker, make_replies
 
@@ -148,6 +148,12 @@ def row_tokens(text: str, ends: list[int]) -> tuple[Tensor, Tensor]:
     return symbols, torch.tensor([token_at(ends, mark.end) for mark in marks])
 
 
+def walk(targets: Tensor, rows: int) -> Tensor:
+    """Where the pointer stands at each step [T], from what is said."""
+    moves = torch.where(targets < BOS, targets % ADVANCES, 0)
+    return torch.cat((torch.zeros(1, dtype=torch.long), moves.cumsum(0)[:-1])).clamp(max=rows - 1)
+
+
 def speak(path: Path, net: TalkerNet, prompts: Sequence[Prompt], sampling: Sampling, group: int = 16) -> list[Tensor]:
     """What the Talker says to each prompt, tokens [T], EOS the last if it ended; done groups are kept in ``path``."""
     path.mkdir(parents=True, exist_ok=True)
@@ -174,3 +180,59 @@ def speak(path: Path, net: TalkerNet, prompts: Sequence[Prompt], sampling: Sampl
             min(start + group, len(order)), len(order), steps, time.monotonic() - begun,
         )  # fmt: skip
     return said
+
+
+def distilled_replies(
+    work: Work,
+    mine: Work,
+    net: TalkerNet,
+    name: str,
+    folder: Path,
+    reference: tuple[str, Path],
+    sampling: Sampling,
+    replies: int,
+    tokens: int,
+    device: torch.device,
+) -> list[Spoken]:
+    """Replies of the LLM in ``folder`` as the Talker speaks them with the reference's states.
+
+    As far as they are there, taken from ``work``, and what the Talker said from its own folder ``mine``.
+    """
+    states_file, reference_file = work.file("states.npz"), work.file("reference.npz")
+    if not states_file.exists():
+        thinker = ServedThinker(folder, device)
+        write_replies(work, thinker, name, replies, tokens)
+        gather_states(states_file, thinker, read_replies(work))
+        del thinker
+    items = read_replies(work)
+    own = gather_states(states_file, None, items)
+    known = ServedThinker(reference[1], device) if not reference_file.exists() else None
+    theirs = gather_states(reference_file, known, items)
+    del known
+    number = [thinker for thinker, _ in net.config.thinkers].index(reference[0])
+    voices = len(net.config.voices)
+    prompts = [_prompt(item["text"], theirs, index, number, index % voices) for index, item in enumerate(items)]
+    said = speak(mine.root / "speech", net, prompts, sampling)
+    out = []
+    for index, (item, prompt, targets) in enumerate(zip(items, prompts, said, strict=True)):
+        states, ends = own.of(index)
+        symbols, tokens = row_tokens(item["text"], ends)
+        out.append(
+            Spoken(
+                text=item["text"], symbols=symbols, tokens=tokens, states=states.float(), targets=targets,
+                rows=walk(targets, len(symbols)), voice=prompt.voice, reference=_table(net, prompt),
+            )
+        )  # fmt: skip
+    return out
+
+
+def _prompt(text: str, states: States, index: int, thinker: int, voice: int) -> Prompt:
+    """A text's rows with the states of a Thinker that the Talker knows, and the voice that speaks it."""
+    hidden, ends = states.of(index)
+    symbols, tokens = row_tokens(text, ends)
+    return Prompt(symbols, hidden[tokens].float(), thinker, voice)
+
+
+def _table(net: TalkerNet, prompt: Prompt) -> Tensor:
+    with torch.inference_mode():
+        return condition_table(net, prompt).cpu()

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from voicechat.models.embedded.talker import ADVANCES, BOS, EOS, VOCABULARY, TalkerNet, project_hidden
+from voicechat.models.embedded.talker import EOS, VOCABULARY, TalkerNet, project_hidden
 from voicechat.train.common import Budget, Curve, RunningMean, Work, resume_training, save_training
 from voicechat.train.generate import Prompt, condition_table
 from voicechat.train.projection_data import Spoken
@@ -59,11 +59,16 @@ class Batch:
 
 
 def split(items: Sequence[Spoken], seed: int = 0) -> tuple[list[Spoken], list[Spoken], list[Spoken]]:
-    """Replies to learn from, to choose by and to report on: three quarters and two eighths (at least one each)."""
-    mixed = list(items)
-    random.Random(seed).shuffle(mixed)
-    part = max(1, len(mixed) // 8)
-    return mixed[2 * part :], mixed[part : 2 * part], mixed[:part]
+    """Replies to learn from, to choose by and to report on: three quarters and two eighths (at least one each).
+
+    A text that several voices speak is in one part only.
+    """
+    texts = list(dict.fromkeys(item.text for item in items))
+    random.Random(seed).shuffle(texts)
+    part = max(1, len(texts) // 8)
+    cuts = (texts[2 * part :], texts[part : 2 * part], texts[:part])
+    learnt, chosen, reported = ([item for item in items if item.text in set(cut)] for cut in cuts)
+    return learnt, chosen, reported
 
 
 class ProjectionFit:
@@ -133,7 +138,7 @@ class ProjectionFit:
         """Replies side by side."""
         device, plain, place, states, offset = self.device, [], [], [], 0
         for item in items:
-            table = condition_table(self.net, Prompt(item.symbols), item.voice)
+            table = condition_table(self.net, Prompt(item.symbols, voice=item.voice))
             plain.append(table[item.rows.to(device)])
             place.append(item.tokens[item.rows] + offset)
             states.append(item.states)
@@ -194,7 +199,7 @@ class ProjectionFit:
             states = item.states[item.tokens].to(self.device).float()
             known.append(F.layer_norm(states, states.shape[-1:]))
             assert item.reference is not None
-            plain = condition_table(self.net, Prompt(item.symbols), item.voice)
+            plain = condition_table(self.net, Prompt(item.symbols, voice=item.voice))
             wanted.append(item.reference.to(self.device) - plain)
         return torch.cat(known), torch.cat(wanted)
 
@@ -272,9 +277,3 @@ def _kinds(code: Tensor, advance: Tensor, special: Tensor) -> Tensor:
     """Logits of what kind a token is, [N, 4]: speech, start, end, unused."""
     speech = code.logsumexp(-1) + advance.logsumexp(-1)
     return torch.stack((speech, special[:, 0], special[:, 1], special[:, 2] + math.log(VOCABULARY - EOS - 1)), -1)
-
-
-def walk(targets: Tensor, rows: int) -> Tensor:
-    """Where the pointer stands at each step [T], from what is said."""
-    moves = torch.where(targets < BOS, targets % ADVANCES, 0)
-    return torch.cat((torch.zeros(1, dtype=torch.long), moves.cumsum(0)[:-1])).clamp(max=rows - 1)
