@@ -88,8 +88,10 @@ async def read(response: Any) -> Reply:
 async def at_rest(cascade: Coordinator) -> None:
     """Wait until nothing runs; then every slot is free again."""
     end = time.monotonic() + 30
-    while cascade._states or cascade.leases.free != SLOTS:
-        assert time.monotonic() < end, f"{cascade.leases.free} slots are free, {len(cascade._states)} replies are left"
+    while cascade.traffic.states or cascade.leases.free != SLOTS:
+        assert time.monotonic() < end, (
+            f"{cascade.leases.free} slots are free, {len(cascade.traffic.states)} replies are left"
+        )
         await asyncio.sleep(0.01)
     assert cascade.leases.waiting == 0
     assert cascade.hearing.bays.free == SLOTS

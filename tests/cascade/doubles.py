@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from voicechat.cascade.coordinator import STEP_SAMPLES
 from voicechat.cascade.messages import (
     Abort,
     Codes,
@@ -35,6 +34,7 @@ from voicechat.cascade.messages import (
     Written,
 )
 from voicechat.cascade.pool import Pool
+from voicechat.cascade.traffic import STEP_SAMPLES
 
 BOOT = 0.5
 """Seconds that a double takes to start."""
@@ -104,6 +104,10 @@ class StageDouble:
         self.outbox: deque[Message] = deque()
         self.work: dict[int, Work] = {}
         self.touched: dict[int, int] = {}
+
+    @property
+    def state(self) -> str:
+        return "up" if self.up else "starting" if self.alive else "down"
 
     async def start(self) -> None:
         self.alive = True

@@ -25,8 +25,8 @@ from voicechat.cascade.api import (
     ResponseRequest,
     TextPart,
 )
-from voicechat.cascade.coordinator import STEP_SAMPLES
 from voicechat.cascade.messages import Codes, Generate, Piece, Text
+from voicechat.cascade.traffic import STEP_SAMPLES
 
 
 def request_of(rng: random.Random) -> tuple[tuple[TextPart | AudioPart, ...], dict[str, Any]]:

@@ -170,7 +170,7 @@ def test_a_cancelled_slot_rests_until_its_worker_has_let_go() -> None:
                 while stage.outbox:
                     stage.deliver()
             await asyncio.sleep(0.001)
-        assert not world.cascade._states
+        assert not world.cascade.traffic.states
         assert world.cascade.leases.free == 1
         await world.rest()
 

@@ -8,10 +8,21 @@ import numpy as np
 import pytest
 
 from tests.cascade.world import World, simulated
-from voicechat.cascade import coordinator
-from voicechat.cascade.api import AudioDelta, Finished, FinishReason, InvalidRequest, NotReady, StageFailed, Usage
-from voicechat.cascade.coordinator import MAX_TEXT, STEP_SAMPLES
+from voicechat.cascade import traffic
+from voicechat.cascade.api import (
+    AudioDelta,
+    Finished,
+    FinishReason,
+    InvalidRequest,
+    NotReady,
+    SpeechRequest,
+    StageFailed,
+    Usage,
+)
+from voicechat.cascade.coordinator import MAX_TEXT
 from voicechat.cascade.messages import Abort, Generate, Speak, Text
+from voicechat.cascade.response import ResponseState
+from voicechat.cascade.traffic import STEP_SAMPLES
 
 TEXT = "Hello there,\n my friend.  "
 
@@ -130,10 +141,10 @@ def test_long_text_is_not_cut_inside_of_words() -> None:
 
 def test_a_reader_that_stands_still_halts_the_voicebox(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sound does not pile up without a bound, others are served meanwhile, and nothing is lost in the end."""
-    monkeypatch.setattr(coordinator, "MAX_UNREAD", 6 * STEP_SAMPLES)
+    monkeypatch.setattr(traffic, "MAX_UNREAD", 6 * STEP_SAMPLES)
 
     async def body(world: World) -> None:
-        response = world.cascade.speak(coordinator.SpeechRequest("one two three four five six seven eight nine ten"))
+        response = world.cascade.speak(SpeechRequest("one two three four five six seven eight nine ten"))
         other = world.speak("one two three four five six seven eight nine ten")
         await world.all_ended()
         assert other.error is None
@@ -147,5 +158,5 @@ def test_a_reader_that_stands_still_halts_the_voicebox(monkeypatch: pytest.Monke
     simulated(body)
 
 
-async def _read(response: coordinator.ResponseState) -> np.ndarray:
+async def _read(response: ResponseState) -> np.ndarray:
     return np.concatenate([event.pcm async for event in response if isinstance(event, AudioDelta)])

@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 
 from tests.cascade.doubles import DOUBLES, JumpingLoop, StageDouble
-from voicechat.cascade import coordinator as module
+from voicechat.cascade import traffic as module
 from voicechat.cascade.api import (
     AudioDelta,
     AudioPart,
@@ -28,8 +28,9 @@ from voicechat.cascade.api import (
     TextPart,
 )
 from voicechat.cascade.chunks import ChunkPolicy
-from voicechat.cascade.coordinator import STEP_SAMPLES, Coordinator
+from voicechat.cascade.coordinator import Coordinator
 from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.cascade.traffic import STEP_SAMPLES
 
 MODEL = ModelInfo("double", ("ann", "ben"), "ann", False, 512, 0)
 POLICIES = {True: ChunkPolicy(2, 2.0, 8, 3, 1), False: ChunkPolicy(6, 1.5, 12, 4, 1)}
@@ -141,7 +142,7 @@ class World:
             lambda: (
                 leases.free == leases.total
                 and bays.free == bays.total
-                and not self.cascade._states
+                and not self.cascade.traffic.states
                 and not self.cascade.hearing.pending
                 and self.cascade.ready
             )

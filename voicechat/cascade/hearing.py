@@ -9,18 +9,18 @@ from voicechat.cascade.api import EARS_RATE, CascadeError, EarsPcm, InvalidReque
 from voicechat.cascade.leases import Lease, Leases
 from voicechat.cascade.messages import Abort, Transcribe
 from voicechat.cascade.pool import Pool
-from voicechat.cascade.stage import Stage
+from voicechat.cascade.stage import StageLike
 
 
 class Hearing:
     """Sends sounds to the stage that has the ears. ``numbers`` gives each a number that no response has."""
 
     def __init__(
-        self, pool: Pool, stage: Stage, numbers: Callable[[], int], *, acquire_timeout: float, max_waiting: int
+        self, pool: Pool, stage: StageLike, numbers: Callable[[], int], *, acquire_timeout: float, max_waiting: int
     ) -> None:
         self.bays = Leases(pool.spec.bays, max_waiting=max_waiting)
         self._pool = pool
-        self._stage = stage
+        self.stage = stage
         self._numbers = numbers
         self._acquire_timeout = acquire_timeout
         self._pending: dict[int, tuple[asyncio.Future[str], Lease]] = {}
@@ -38,26 +38,26 @@ class Hearing:
         if len(pcm) > most:
             limit = most / EARS_RATE
             raise InvalidRequest(f"The sound is too long: at most {limit:g} s are heard at once.", param="messages")
-        if not self._stage.up:
-            raise NotReady(f"The server is not ready: the {self._stage.name} stage is not up. Try again in a moment.")
+        if not self.stage.up:
+            raise NotReady(f"The server is not ready: the {self.stage.name} stage is not up. Try again in a moment.")
         lease = await self.bays.acquire(self._acquire_timeout)
         if not self._is_up():  # it died while this sound waited
             self.bays.release(lease, lambda: True)
-            name = self._stage.name
+            name = self.stage.name
             raise StageFailed(name, f"The {name} stage is down. Please try again in a moment.")
         number = self._numbers()
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._pending[number] = (future, lease)
         self._pool.bays[lease.slot, : len(pcm)] = pcm
-        self._stage.send(Transcribe(number, lease.slot, len(pcm)))
+        self.stage.send(Transcribe(number, lease.slot, len(pcm)))
         try:
             return await future
         except asyncio.CancelledError:
-            self._stage.send(Abort(number))
+            self.stage.send(Abort(number))
             raise
 
     def _is_up(self) -> bool:
-        return self._stage.up
+        return self.stage.up
 
     def settle(self, number: int, outcome: str | CascadeError) -> bool:
         """Take what became of sound ``number``; False if there is no such sound."""

@@ -124,6 +124,12 @@ class Shutdown(_Message, frozen=True):
     """Leave in good order."""
 
 
+class Ping(_Message, frozen=True):
+    """Say that you are well."""
+
+    number: int
+
+
 # ---- from any stage
 
 
@@ -131,6 +137,12 @@ class Ready(_Message, frozen=True):
     """Warm and waiting. ``facts`` holds what the stage wants known (model sizes, seconds of warm-up)."""
 
     facts: dict[str, str | int | float]
+
+
+class Pong(_Message, frozen=True):
+    """The answer to :class:`Ping`: the stage is at work, its engine included."""
+
+    number: int
 
 
 class Failed(_Message, frozen=True):
@@ -225,12 +237,12 @@ class Sound(_Message, frozen=True):
     count: int
 
 
-ToThinker = Generate | Transcribe | Abort | Shutdown
-ToEars = Transcribe | Abort | Shutdown
-ToTalker = Speak | Text | Abort | Shutdown
-ToVoicebox = Decode | Shutdown
-FromThinker = Ready | Failed | Released | Piece | Called | Written | Transcript
-FromEars = Ready | Failed | Transcript
-FromTalker = Ready | Failed | Released | Codes | Spoken
-FromVoicebox = Ready | Failed | Sound
+ToThinker = Generate | Transcribe | Abort | Shutdown | Ping
+ToEars = Transcribe | Abort | Shutdown | Ping
+ToTalker = Speak | Text | Abort | Shutdown | Ping
+ToVoicebox = Decode | Shutdown | Ping
+FromThinker = Ready | Pong | Failed | Released | Piece | Called | Written | Transcript
+FromEars = Ready | Pong | Failed | Transcript
+FromTalker = Ready | Pong | Failed | Released | Codes | Spoken
+FromVoicebox = Ready | Pong | Failed | Sound
 Message = ToThinker | ToTalker | ToVoicebox | FromThinker | FromTalker | FromVoicebox

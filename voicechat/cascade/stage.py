@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import multiprocessing
 import os
@@ -11,16 +12,51 @@ import signal
 import socket
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Protocol
 
 from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Message, Ready, Shutdown
+from voicechat.cascade.messages import Message, Ping, Pong, Ready, Shutdown
 
 log = logging.getLogger(__name__)
 
 # A killed stage leaves semaphores behind; Python's resource tracker removes them, and need not warn of it.
 os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
 _spawn = multiprocessing.get_context("spawn")
+
+
+PING_PERIOD = 2.0
+"""Seconds between two pings."""
+MAX_UNANSWERED = 15
+"""Pings in a row after which a stage that says nothing is taken to hang, and is killed.
+
+Pings are counted, not seconds: when everything is paused, the server sends none."""
+
+
+class StageLike(Protocol):
+    """What the coordinator knows of a stage."""
+
+    name: str
+
+    @property
+    def up(self) -> bool:
+        """True while it takes requests."""
+
+    @property
+    def state(self) -> str:
+        """For health reports: ``up``, ``starting``, ``down`` or what else there is to say."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it has one."""
+
+    async def start(self) -> None:
+        """Return once it is up. Raises RuntimeError if it can't be."""
+
+    def send(self, message: Message) -> None:
+        """Send at once, or drop the message if the stage is gone."""
+
+    async def stop(self) -> None:
+        """End it in good order."""
 
 
 class Stage:
@@ -37,6 +73,8 @@ class Stage:
         *,
         on_message: Callable[[Message], None],
         on_death: Callable[[Stage, str], None],
+        ping_period: float = PING_PERIOD,
+        max_unanswered: int = MAX_UNANSWERED,
     ) -> None:
         self.name = name
         self.facts: dict[str, str | int | float] = {}
@@ -49,6 +87,10 @@ class Stage:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._ready: asyncio.Future[None] | None = None
+        self._ping_period = ping_period
+        self._max_unanswered = max_unanswered
+        self._unanswered = 0
+        self._hung = False
 
     @property
     def up(self) -> bool:
@@ -61,6 +103,11 @@ class Stage:
         return self._channel is not None and self._process is not None and self._process.is_alive()
 
     @property
+    def state(self) -> str:
+        """For health reports: ``up``, ``starting`` or ``down``."""
+        return "up" if self.up else "starting" if self.alive else "down"
+
+    @property
     def pid(self) -> int | None:
         """Process id of the stage's host; its process group has the same id."""
         return self._process.pid if self._process else None
@@ -69,7 +116,8 @@ class Stage:
         """Spawn the process and wait until it is ready. Raises RuntimeError if it dies before that."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
-        self._stopping = False
+        self._stopping = self._hung = False
+        self._unanswered = 0
         self._ready = loop.create_future()
         self._process = _spawn.Process(target=self._target, args=(theirs, *self._args), name=f"voicechat-{self.name}")
         self._process.start()  # from this very thread: the child asks to end with the thread that made it
@@ -98,13 +146,19 @@ class Stage:
 
     async def _listen(self, channel: Channel, process: BaseProcess) -> None:
         assert self._ready is not None
+        pinging: asyncio.Task[None] | None = None
         async for message in channel:
+            self._unanswered = 0
             if isinstance(message, Ready):
                 self.facts = dict(message.facts)
                 if not self._ready.done():
                     self._ready.set_result(None)
-            else:
+                    work = self._ping(channel, process)
+                    pinging = asyncio.get_running_loop().create_task(work, name=f"ping-{self.name}")
+            elif not isinstance(message, Pong):
                 self._on_message(message)
+        if pinging is not None:
+            pinging.cancel()
         channel.close()
         self._channel = None
         await self._joined(process, 0.5)
@@ -114,11 +168,27 @@ class Stage:
             return
         code = process.exitcode
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        if self._hung:
+            how = "it hung and was killed"
         if not self._ready.done():
             self._ready.set_exception(RuntimeError(f"the {self.name} stage ended while starting ({how}); see its log"))
             return
         log.error("the %s stage (pid %s) ended: %s", self.name, process.pid, how)
         self._on_death(self, how)
+
+    async def _ping(self, channel: Channel, process: BaseProcess) -> None:
+        """Ping until too many in a row stay without an answer, or any other sign of life; then kill the process."""
+        for number in itertools.count():
+            await asyncio.sleep(self._ping_period)
+            if self._unanswered >= self._max_unanswered and not self._stopping:
+                log.error(
+                    "the %s stage (pid %s) hangs: it left %d pings unanswered", self.name, process.pid, self._unanswered
+                )
+                self._hung = True
+                self._kill_group(process)
+                return
+            self._unanswered += 1
+            channel.send(Ping(number))
 
     @staticmethod
     async def _joined(process: BaseProcess, patience: float) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Message, Ready, Shutdown
+from voicechat.cascade.messages import Message, Ping, Pong, Ready, Shutdown
 
 log = logging.getLogger(__name__)
 WATCH_PERIOD = 0.5
@@ -81,6 +81,9 @@ class Host(ABC):
     async def close(self) -> None:
         """Let go of engines and threads."""
 
+    async def answer(self) -> None:
+        """Return once all that this stage works with has given a sign of life; a ping is answered then."""
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run ``work`` in the background; a fault in it ends the process, for nobody else would learn of it."""
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -107,13 +110,20 @@ class Host(ABC):
             log.critical("a task of this stage failed", exc_info=error)
             os.killpg(0, signal.SIGKILL)
 
+    async def _pong(self, number: int) -> None:
+        await self.answer()
+        self.channel.send(Pong(number))
+
     async def serve(self) -> None:
         """Warm up, then handle commands until told to leave or the server is gone."""
         self.channel.send(Ready(await self.warm_up()))
         async for message in self.channel:
             if isinstance(message, Shutdown):
                 break
-            self.handle(message)
+            if isinstance(message, Ping):
+                self.spawn(self._pong(message.number), f"ping-{message.number}")
+            else:
+                self.handle(message)
         for task in list(self._tasks):
             task.cancel()
         await self.close()

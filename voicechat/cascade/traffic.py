@@ -1,0 +1,308 @@
+"""Responses on their way through the stages: what the stages say moves them on, and takes them to their one end.
+
+Everything is fire and forget, on the server's event loop. A response's slot is free again once every stage that held it
+has said so.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from voicechat.cascade.api import (
+    PCM_RATE,
+    AudioDelta,
+    CascadeError,
+    FinishReason,
+    InvalidRequest,
+    NotReady,
+    Overloaded,
+    Pcm,
+    SpeechRequest,
+    StageFailed,
+    TextDelta,
+)
+from voicechat.cascade.hearing import Hearing
+from voicechat.cascade.leases import Leases
+from voicechat.cascade.messages import (
+    Abort,
+    Called,
+    Codes,
+    Decode,
+    Failed,
+    Message,
+    Piece,
+    Released,
+    Sound,
+    Spoken,
+    Text,
+    Transcript,
+    Written,
+)
+from voicechat.cascade.pool import Pool
+from voicechat.cascade.response import ResponseState
+from voicechat.cascade.stage import StageLike
+from voicechat.cascade.tools import call_text
+
+log = logging.getLogger(__name__)
+
+STEP_SAMPLES = PCM_RATE // 25
+"""Samples of one speech step (40 ms)."""
+MAX_UNREAD = 120 * PCM_RATE
+"""Samples that a face may leave unread, before no more are made for it."""
+NOTHING_TO_SPEAK = "There is nothing in the text that can be spoken."
+_DEAD_SLOT_REST = 0.1
+"""Seconds that a dead stage's slots rest: its engine core was killed, but may be in the middle of a store."""
+
+
+class Traffic:
+    """The responses in the making, by number. ``decodes`` bounds the chunks inside the VoiceBox at any time.
+
+    ``stages`` are filled in by the owner, by what they do (``thinker``, ``talker``, ``voicebox``), and so is
+    ``hearing``: they are made with this object's methods as their callbacks.
+    """
+
+    stages: Mapping[str, StageLike]
+    hearing: Hearing
+
+    def __init__(self, pool: Pool, leases: Leases, *, decodes: int) -> None:
+        self.pool = pool
+        self.leases = leases
+        self.states: dict[int, ResponseState] = {}
+        self._decodes = decodes
+        self._died: dict[str, float] = {}
+        self._handlers = {
+            "thinker": self._from_thinker,
+            "ears": self._from_ears,
+            "talker": self._from_talker,
+            "voicebox": self._from_voicebox,
+        }
+
+    @property
+    def speaking(self) -> int:
+        """Responses with sound that have not ended."""
+        return sum(state.chunks is not None and not state.ended for state in self.states.values())
+
+    # ---- what stages say
+
+    def take(self, role: str, message: Message) -> None:
+        """Pass a stage's message on. A programming error ends the one response that met it, loudly, not the stage.
+
+        A stage of another role is one that no response goes through.
+        """
+        handler = self._handlers.get(role)
+        if handler is None:
+            return
+        try:
+            handler(message)
+        except Exception:
+            log.exception("handling %r failed", message)
+            if (state := self._state_of(message)) is not None:
+                self.fail(state, CascadeError("The server had an error while processing the request."))
+
+    def _from_ears(self, message: Message) -> bool:
+        """Whether it was about a sound on its way to the ears."""
+        match message:
+            case Transcript():
+                self.hearing.settle(message.id, message.text)
+                return True
+            case Failed():
+                return self.hearing.settle(message.id, CascadeError(message.message))
+        return False
+
+    def _from_thinker(self, message: Message) -> None:
+        if self._from_ears(message):
+            return
+        state = self._state_of(message)
+        if state is None:
+            return
+        match message:
+            case Piece() if not state.ended:
+                state.marks.note("thinker_first_token")
+                if text := "".join(message.pieces):
+                    state.emit(TextDelta(text))
+                if state.chunks is not None:
+                    self.stages["talker"].send(Text(state.number, message.pieces, False, message.sent_ns))
+            case Called() if not state.ended:
+                state.marks.note("thinker_first_token")
+                state.emit(TextDelta(call_text(message.call.name, message.call.arguments)))
+            case Written() if not state.ended:
+                state.marks.note("thinker_done")
+                state.prompt_tokens, state.cached_tokens = message.prompt_tokens, message.cached_tokens
+                state.completion_tokens, state.text_done = message.completion_tokens, True
+                if message.reason == "length":
+                    state.finish = FinishReason.LENGTH
+                if state.chunks is not None:
+                    self.stages["talker"].send(Text(state.number, (), True, time.monotonic_ns()))
+                self._maybe_finish(state)
+            case _:
+                self._from_any(state, "thinker", message)
+
+    def _from_talker(self, message: Message) -> None:
+        state = self._state_of(message)
+        if state is None:
+            return
+        match message:
+            case Codes() if not state.ended and state.chunks is not None:
+                state.marks.note("talker_first_code")
+                state.chunks.push(message.codes)
+                state.handoffs_us.extend(message.rows_ready_us)
+                self.pump()
+            case Spoken() if not state.ended and state.chunks is not None:
+                state.chunks.close()
+                state.speech_done = True
+                if isinstance(state.request, SpeechRequest) and not state.chunks.steps:
+                    self.fail(state, InvalidRequest(NOTHING_TO_SPEAK, param="text"))
+                    return
+                self.pump()
+                self._maybe_finish(state)
+            case _:
+                self._from_any(state, "talker", message)
+
+    def _from_voicebox(self, message: Message) -> None:
+        state = self._state_of(message)
+        if state is None or not isinstance(message, Sound) or state.lease is None:
+            return
+        state.decoding = None
+        if not state.ended:
+            state.marks.note("voicebox_first_chunk")
+            self._leave(state, self.pool.read_pcm(state.lease.slot, message.start, message.count))
+            self._maybe_finish(state)
+        self.settle(state)
+        self.pump()
+
+    def _from_any(self, state: ResponseState, role: str, message: Message) -> None:
+        match message:
+            case Failed():
+                self.fail(state, failure(self.stages[role].name, message))
+            case Released():
+                state.inside.discard(role)
+                state.acks[role] = message.ack
+                done = state.text_done if role == "thinker" else state.speech_done
+                if not done and not state.ended:  # its engine is gone, and the host is about to follow
+                    self.fail(state, StageFailed(role, f"The {role} stage broke off. Please try again."))
+                self.settle(state)
+
+    def _state_of(self, message: Message) -> ResponseState | None:
+        return self.states.get(getattr(message, "id", -1))
+
+    # ---- from codes to sound
+
+    def pump(self) -> None:
+        """Give the VoiceBox its next chunks, the one whose player runs dry first before the others."""
+        busy = sum(state.decoding is not None for state in self.states.values())
+        if busy >= self._decodes:
+            return
+        eligible = [
+            state
+            for state in self.states.values()
+            if state.chunks is not None
+            and state.decoding is None
+            and not state.ended
+            and state.unread_samples < MAX_UNREAD
+            and state.chunks.ready
+        ]
+        eligible.sort(key=self._runs_dry)
+        for state in eligible[: self._decodes - busy]:
+            assert state.chunks is not None
+            assert state.lease is not None
+            chunk = state.chunks.pop()
+            assert chunk is not None
+            state.marks.note("talker_first_chunk")
+            state.decoding = chunk
+            start = chunk.first_step * STEP_SAMPLES
+            self.stages["voicebox"].send(
+                Decode(state.number, state.lease.slot, chunk.codes, chunk.left, chunk.emit, start)
+            )
+
+    @staticmethod
+    def _runs_dry(state: ResponseState) -> tuple[float, int]:
+        first = state.marks.get("first_audio")
+        if first is None:
+            return (float("-inf"), state.number)
+        return (first + state.sent_samples / PCM_RATE - state.marks.since_start(), state.number)
+
+    def _leave(self, state: ResponseState, pcm: Pcm) -> None:
+        """The one door by which sound leaves the cascade; a watermark stands here."""
+        state.sent_samples += len(pcm)
+        state.marks.note("first_audio")
+        state.emit(AudioDelta(pcm))
+
+    def _maybe_finish(self, state: ResponseState) -> None:
+        if not state.text_done or state.ended:
+            return
+        if state.chunks is not None and not (state.chunks.done and state.decoding is None):
+            return
+        state.end(state.finished(state.finish, PCM_RATE))
+        self.settle(state)
+
+    # ---- ends
+
+    def cancel(self, state: ResponseState) -> None:
+        """End a response because its caller wants no more of it."""
+        if state.task is not None:
+            state.task.cancel()
+        state.end(state.finished(FinishReason.CANCELLED, PCM_RATE))
+        self._withdraw(state)
+
+    def fail(self, state: ResponseState, error: CascadeError) -> None:
+        """End a response with an error."""
+        state.end(error)
+        self._withdraw(state)
+
+    def _withdraw(self, state: ResponseState) -> None:
+        """Take an ended response out of every stage that still holds it."""
+        for role in state.inside:
+            self.stages[role].send(Abort(state.number))
+        self.settle(state)
+
+    def settle(self, state: ResponseState) -> None:
+        """Give the slot back once the response has ended and no stage holds it any more."""
+        entering = state.task is not None and not state.task.done()
+        if not state.ended or state.inside or state.decoding is not None or entering:
+            return
+        if self.states.pop(state.number, None) is None or state.lease is None:
+            return
+        lanes = {"thinker": self.pool.thinker_ack, "talker": self.pool.talker_ack}
+        slot, acks, entered = state.lease.slot, state.acks, state.entered_at
+
+        def quiet() -> bool:
+            """True once no worker can touch the slot: it said so, or its stage died and lies still."""
+            for role, ack in acks.items():
+                died = self._died.get(role, 0.0)
+                resting = died > entered and time.monotonic() > died + _DEAD_SLOT_REST
+                if ack and int(lanes[role][slot]) != ack and not resting:
+                    return False
+            return True
+
+        self.leases.release(state.lease, quiet)
+
+    def stage_died(self, role: str, error: Callable[[], StageFailed]) -> None:
+        """Fail what was inside a dead stage, each response with an error of its own."""
+        self._died[role] = time.monotonic()
+        if self.hearing.stage is self.stages[role]:
+            self.hearing.fail_all(error)
+        for state in list(self.states.values()):
+            if role == "voicebox":
+                lost = state.decoding is not None or (state.chunks is not None and not state.chunks.done)
+                state.decoding = None
+            else:
+                lost = role in state.inside
+                if lost:
+                    state.inside.discard(role)
+                    state.acks[role] = -1
+            if lost:
+                self.fail(state, error())
+            self.settle(state)
+
+
+def failure(stage: str, message: Failed) -> CascadeError:
+    """What a stage's word of failure is to the caller."""
+    if message.invalid:
+        return InvalidRequest(message.message, param=message.param, code=message.code)
+    if message.overloaded:
+        return Overloaded(message.message, retry_after=message.retry_after)
+    if message.unreachable:
+        return NotReady(message.message)
+    return StageFailed(stage, message.message)
