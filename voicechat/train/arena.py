@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +14,8 @@ from torch import Tensor
 
 from voicechat.models.embedded.voicebox import TOKEN_SAMPLES
 from voicechat.train.codec import LABELS
-from voicechat.train.common import SAMPLE_RATE, Work
+from voicechat.train.common import SAMPLE_RATE, Work, is_held_out
 from voicechat.train.speech import SPEECH_COMPLETE
-from voicechat.train.texts import PLAIN
 
 logger = logging.getLogger("voicechat.train")
 
@@ -26,22 +26,19 @@ _SHORTEST = TOKEN_SAMPLES * 8
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Where one clip lies: text set, index in it, first token and number of tokens in the arena."""
+    """Where one clip lies: number of its voice, text set, index in it, first token and tokens in the arena."""
 
+    voice: int
     text_set: str
     index: int
     token: int
     tokens: int
 
 
-def is_held_out(text_set: str, index: int, held_out: int) -> bool:
-    """Whether a clip must never be trained on: the first ``held_out`` replies of each Thinker."""
-    return text_set != PLAIN and index < held_out
-
-
 class Arena:
-    """``sound`` int16 [samples], ``labels`` uint8 [samples / 480]; clips begin on whole tokens, silence between.
+    """``sound`` int16 [samples], ``labels`` uint8 [samples / 480], ``voices`` uint8 [tokens].
 
+    Clips begin on whole tokens, with silence between.
     Held-out clips are kept beside it, in ``held`` (clip with token 0, sound int16 on the CPU).
     """
 
@@ -51,11 +48,13 @@ class Arena:
         tokens = int(hours * 3600 * SAMPLE_RATE) // TOKEN_SAMPLES
         self.sound = torch.zeros(tokens * TOKEN_SAMPLES, dtype=torch.int16, device=device)
         self.labels = torch.zeros(tokens * LABELS, dtype=torch.uint8, device=device)
+        self.voices = torch.zeros(tokens, dtype=torch.uint8, device=device)
         self.clips: list[Clip] = []
         self.held: list[tuple[Clip, Tensor]] = []
         self.filled = _GAP
         self.complete = False
         self._seen: set[Path] = set()
+        self._places: list[Tensor] = []
 
     @property
     def hours(self) -> float:
@@ -70,11 +69,15 @@ class Arena:
     def poll(self, most: int = 1_000_000) -> int:
         """Take in up to ``most`` new shards; returns how many came. ``complete`` is set when no more can come."""
         complete = self.work.file(SPEECH_COMPLETE).exists()
-        found = sorted(path for path in self.work.root.glob("speech/*/*.npz") if not path.name.startswith("."))
-        fresh = [path for path in found if path not in self._seen]
+        found = [path for path in self.work.root.glob("speech/*/*/*.npz") if not path.name.startswith(".")]
+        fresh = sorted((path for path in found if path not in self._seen), key=_shuffled)
         for path in fresh[:most]:
             self._seen.add(path)
             self._take(path)
+        if fresh:
+            filled = self.voices[: max(1, self.tokens)]
+            places = [torch.nonzero(filled == voice)[:, 0] for voice in range(len(self.work.voices()))]
+            self._places = [found for found in places if len(found)]
         self.complete = complete and len(fresh) <= most
         return min(len(fresh), most)
 
@@ -90,16 +93,18 @@ class Arena:
     def _take(self, path: Path) -> None:
         with np.load(path) as shard:
             data = {name: shard[name] for name in ("samples", "rows", "pcm", "symbols", "ends")}
-        start = int(path.stem)
+        start, text_set = int(path.stem), path.parent.name
+        voice = self.work.voices().index(path.parent.parent.name)
         sample = row = 0
         for offset, (samples, rows) in enumerate(zip(data["samples"].tolist(), data["rows"].tolist(), strict=True)):
             pcm = data["pcm"][sample : sample + samples]
             symbols, ends = data["symbols"][row : row + rows], data["ends"][row : row + rows]
             sample, row = sample + samples, row + rows
             tokens = -(-samples // TOKEN_SAMPLES)
-            if is_held_out(path.parent.name, start + offset, self.held_out):
+            if is_held_out(text_set, start + offset, self.held_out):
                 if samples:
-                    self.held.append((Clip(path.parent.name, start + offset, 0, tokens), torch.from_numpy(pcm.copy())))
+                    clip = Clip(voice, text_set, start + offset, 0, tokens)
+                    self.held.append((clip, torch.from_numpy(pcm.copy())))
                 continue
             if samples < _SHORTEST or self.filled + tokens * TOKEN_SAMPLES + 2 * _GAP > len(self.sound):
                 continue
@@ -109,10 +114,25 @@ class Arena:
             here = symbols[np.minimum(np.searchsorted(ends, centres, side="right"), rows - 1)]
             label = first // LABEL_SAMPLES
             self.labels[label : label + len(here)] = torch.from_numpy(here).to(self.labels.device)
-            self.clips.append(Clip(path.parent.name, start + offset, first // TOKEN_SAMPLES, tokens))
+            token = first // TOKEN_SAMPLES
+            self.voices[token : token + tokens + _GAP // TOKEN_SAMPLES] = voice
+            self.clips.append(Clip(voice, text_set, start + offset, token, tokens))
             self.filled = first + tokens * TOKEN_SAMPLES + _GAP
+
+    def draw(self, count: int, window: int) -> Tensor:
+        """First tokens [count] of windows of ``window`` tokens; all voices that are here come equally often."""
+        parts = []
+        for number, places in enumerate(self._places):
+            own = count * (number + 1) // len(self._places) - count * number // len(self._places)
+            parts.append(places[torch.randint(0, len(places), (own,), device=places.device)])
+        return torch.cat(parts).clamp(max=max(0, self.tokens - window - 1))
 
     def windows(self, starts: Tensor, length: int) -> Tensor:
         """Float sound [B, length] from sample positions [B]."""
         index = starts[:, None] + torch.arange(length, device=starts.device)
         return self.sound[index].float() / 32768
+
+
+def _shuffled(path: Path) -> int:
+    """A fixed, random-looking order: all voices and sets come in from the start."""
+    return zlib.crc32("/".join(path.parts[-3:]).encode())

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tiny", action="store_true", help="a few seconds on a CPU: to try the steps out")
     parser.add_argument("--device", help="torch device (default: the first GPU, else the CPU)")
     parser.add_argument("--watch", action="store_true", help="begin on what is there and wait for the rest")
-    parser.add_argument("--seconds", type=float, help="voicebox (first phase), talker: stop after so long")
+    parser.add_argument("--seconds", type=float, help="speech, voicebox (first phase), talker: stop after so long")
     parser.add_argument("--gan-seconds", type=float, help="voicebox (last phase): stop after so long")
     parser.add_argument("--gan-after", type=Path, metavar="FILE", help="voicebox: the last phase waits for this file")
     parser.add_argument("--wordnet", type=Path, help="texts: wordnet-base .deb or folder with WordNet's data files")
@@ -38,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replies", type=int, help="texts, thinker: replies per Thinker")
     parser.add_argument("--partial", action="store_true", help="texts: more Thinkers follow in a later call")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="speech: parallel processes")
+    parser.add_argument(
+        "--teacher", action="append", default=[], metavar="VOICE=KIND[:ARGUMENT]",
+        help="speech: hibari[:SIZE], piper:FILE.onnx or command:COMMAND LINE; repeat, the first is the default voice",
+    )  # fmt: skip
+    parser.add_argument(
+        "--share", action="append", default=[], metavar="VOICE=FRACTION", help="speech: share of the texts it speaks"
+    )
     parser.add_argument("--whisper", type=Path, help="evaluate: folder of a CTranslate2 Whisper model")
     parser.add_argument("--count", type=int, default=40, help="evaluate: held-out replies")
     parser.add_argument("--weights", type=Path, default=WEIGHTS_DIR, help="evaluate, thinker: packed weights")
@@ -79,8 +86,9 @@ def _run(args: argparse.Namespace) -> None:
     device = pick_device(args.device) if args.step in {"texts", "voicebox", "talker"} else None
     if args.step == "speech":
         from voicechat.train.speech import speech_step
+        from voicechat.train.teachers import voice_plans
 
-        speech_step(work, args.processes, args.watch)
+        speech_step(work, voice_plans(args.teacher, args.share), args.processes, args.watch, args.seconds)
     elif args.step == "texts":
         from voicechat.train.texts import texts_step
 
@@ -94,9 +102,7 @@ def _run(args: argparse.Namespace) -> None:
         from voicechat.train.voicebox import VoiceBoxPlan, voicebox_step
 
         assert device is not None
-        plan = VoiceBoxPlan(
-            codec_steps=14_000, codec_seconds=args.seconds, gan_seconds=args.gan_seconds, gan_after=args.gan_after
-        )
+        plan = VoiceBoxPlan(codec_seconds=args.seconds, gan_seconds=args.gan_seconds, gan_after=args.gan_after)
         voicebox_step(work, tiny_voicebox_plan() if args.tiny else plan, device, args.watch)
     elif args.step == "talker":
         from voicechat.train.talker import TalkerPlan, talker_step

@@ -95,18 +95,32 @@ class PhonemeHead(nn.Module):
         return cast(Tensor, self.out(y.transpose(1, 2))).unflatten(-1, (LABELS, SYMBOLS))
 
 
+LOUDER = 8.0
+"""Speech lies near 0.05: discriminators see it at about the size that their layers are made for."""
+
+
+Pair = tuple[int, int]
+
+
+def _conv(inputs: int, outputs: int, kernel: Pair, stride: Pair, padding: Pair) -> nn.Module:
+    """A convolution that keeps the size of what passes: by torch's own start the scores would begin near nothing."""
+    made = nn.Conv2d(inputs, outputs, kernel, stride, padding)
+    nn.init.kaiming_normal_(made.weight, 0.1)
+    return weight_norm(made)
+
+
 class _PeriodDiscriminator(nn.Module):
     def __init__(self, period: int) -> None:
         super().__init__()
         self.period = period
         widths = (1, 32, 64, 128, 256, 256)
         self.layers = nn.ModuleList(
-            weight_norm(nn.Conv2d(a, b, (5, 1), (3, 1), (2, 0))) for a, b in zip(widths, widths[1:], strict=False)
+            _conv(a, b, (5, 1), (3, 1), (2, 0)) for a, b in zip(widths, widths[1:], strict=False)
         )
-        self.out = weight_norm(nn.Conv2d(widths[-1], 1, (3, 1), padding=(1, 0)))
+        self.out = _conv(widths[-1], 1, (3, 1), (1, 1), (1, 0))
 
     def forward(self, sound: Tensor) -> tuple[Tensor, list[Tensor]]:
-        x = F.pad(sound, (0, -sound.shape[-1] % self.period)).view(len(sound), 1, -1, self.period)
+        x = F.pad(LOUDER * sound, (0, -sound.shape[-1] % self.period)).view(len(sound), 1, -1, self.period)
         return _judge(x, self.layers, self.out)
 
 
@@ -117,15 +131,14 @@ class _SpectrumDiscriminator(nn.Module):
         super().__init__()
         self.size = size
         self.register_buffer("window", torch.hann_window(size), persistent=False)
-        self.layers = nn.ModuleList(
-            weight_norm(nn.Conv2d(2 if n == 0 else 32, 32, (3, 9), (1, 2), (1, 4))) for n in range(3)
-        )
-        self.layers.append(weight_norm(nn.Conv2d(32, 32, 3, padding=1)))
-        self.out = weight_norm(nn.Conv2d(32, 1, 3, padding=1))
+        self.layers = nn.ModuleList(_conv(2 if n == 0 else 32, 32, (3, 9), (1, 2), (1, 4)) for n in range(3))
+        self.layers.append(_conv(32, 32, (3, 3), (1, 1), (1, 1)))
+        self.out = _conv(32, 1, (3, 3), (1, 1), (1, 1))
 
     def forward(self, sound: Tensor) -> tuple[Tensor, list[Tensor]]:
         with torch.autocast(sound.device.type, enabled=False):
-            spectrum = torch.stft(sound.float(), self.size, self.size // 4, window=self.window, return_complex=True)
+            louder = LOUDER * sound.float() / math.sqrt(self.size)
+            spectrum = torch.stft(louder, self.size, self.size // 4, window=self.window, return_complex=True)
             x = torch.stack((spectrum.real, spectrum.imag), 1).transpose(2, 3)
         return _judge(x, self.layers, self.out)
 
@@ -162,14 +175,15 @@ def judge_loss(real: Verdicts, made: Verdicts) -> Tensor:
 
 
 def fool_loss(made: Verdicts) -> Tensor:
-    """Hinge loss of the generator, mean over the discriminators."""
-    return torch.stack([-score.float().mean() for score, _ in made]).mean()
+    """Hinge loss of the generator, summed over the discriminators."""
+    return torch.stack([-score.float().mean() for score, _ in made]).sum()
 
 
 def feature_loss(real: Verdicts, made: Verdicts) -> Tensor:
-    """L1 distance of the discriminators' features, summed over layers, mean over discriminators."""
+    """L1 distance of the discriminators' features, each layer's beside its size in real sound; summed."""
     parts = [
-        torch.stack([F.l1_loss(m.float(), r.float()) for r, m in zip(rf, mf, strict=True)]).sum()
+        F.l1_loss(m.float(), r.float()) / (r.float().abs().mean() + 1e-4)
         for (_, rf), (_, mf) in zip(real, made, strict=True)
+        for r, m in zip(rf, mf, strict=True)
     ]
-    return torch.stack(parts).mean()
+    return torch.stack(parts).sum()

@@ -19,6 +19,11 @@ import torch
 logger = logging.getLogger("voicechat.train")
 
 SAMPLE_RATE = 24_000
+PLAIN = "plain"
+"""The text set that no Thinker wrote."""
+HELD_OUT = 100
+"""So many first replies of each Thinker are spoken by every voice and never trained on."""
+VOICES_FILE = "voices.json"
 Int16 = npt.NDArray[np.int16]
 
 
@@ -38,10 +43,22 @@ class Work:
         """Names of the text sets made so far."""
         return sorted(path.stem for path in self.root.glob("texts/*.json"))
 
+    def voices(self) -> tuple[str, ...]:
+        """Names of the voices, in the order of their numbers. Raises ``FileNotFoundError`` before ``speech`` began."""
+        path = self.file(VOICES_FILE)
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is missing: run the step 'speech' first")
+        return tuple(json.loads(path.read_text(encoding="utf-8")))
+
     def texts(self, name: str) -> list[dict[str, str]]:
         """Items of one set: ``prompt`` and ``text``."""
         data: list[dict[str, str]] = json.loads(self.file("texts", f"{name}.json").read_text(encoding="utf-8"))
         return data
+
+
+def is_held_out(text_set: str, index: int, held_out: int) -> bool:
+    """Whether a text must never be trained on: the first ``held_out`` replies of each Thinker."""
+    return text_set != PLAIN and index < held_out
 
 
 def write_json(path: Path, data: Any) -> None:

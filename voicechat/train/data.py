@@ -12,10 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voicechat.models.embedded.frontend import token_at
 from voicechat.models.embedded.talker import ADVANCES, BOS, EOS, LEFT, NONE_SYMBOL, RIGHT, STEP_SAMPLES
-from voicechat.train.arena import is_held_out
-from voicechat.train.common import Work
+from voicechat.train.common import Work, is_held_out
 from voicechat.train.texts import hidden_path
 from voicechat.train.voicebox import CODES_FILE
 
@@ -25,17 +23,30 @@ IGNORED = -100
 Ints = npt.NDArray[np.int64]
 
 
-def pointers(ends: npt.NDArray[np.int32], steps: int) -> Ints:
-    """Row under the centre of each step, and the last row for the step that ends the text: ``steps + 1`` values."""
+def pointers(ends: npt.NDArray[np.int32], steps: int) -> Ints | None:
+    """Row under the centre of each step, and the last row for the step that ends the text: ``steps + 1`` values.
+
+    Where rows are shorter than a step can pass (two at once), the pointer lags behind for a step or two. ``None`` if
+    it would still lag when the sound is over.
+    """
     centres = np.arange(steps) * STEP_SAMPLES + STEP_SAMPLES // 2
     rows = np.minimum(np.searchsorted(ends, centres, side="right"), len(ends) - 1)
-    return np.append(rows, len(ends) - 1).astype(np.int64)
+    where = np.append(rows, len(ends) - 1).astype(np.int64)
+    fast = np.diff(where)
+    while len(fast) and fast.max() >= ADVANCES:
+        first = int(np.argmax(fast >= ADVANCES))
+        where[first + 1] = where[first] + ADVANCES - 1
+        fast = np.diff(where)
+        if first == len(fast) - 1:
+            return None
+    return where
 
 
 @dataclass(frozen=True, slots=True)
 class TalkerClip:
-    """One clip. ``step``: offset of its ``steps + 1`` entries; ``row``: offset of its first symbol."""
+    """One clip. ``voice``: number; ``step``: offset of its ``steps + 1`` entries; ``row``: offset of its symbols."""
 
+    voice: int
     text_set: str
     index: int
     step: int
@@ -46,11 +57,12 @@ class TalkerClip:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Padded sequences [B, T]: input tokens, targets (or :data:`IGNORED`), absolute row of the pointer."""
+    """Padded sequences [B, T]: input tokens, targets (or :data:`IGNORED`), absolute row of the pointer; voices [B]."""
 
     inputs: Tensor
     targets: Tensor
     rows: Tensor
+    voices: Tensor
 
 
 class TalkerData:
@@ -75,14 +87,17 @@ class TalkerData:
                 if found is not None:
                     states[name].append(found.states)
                     first_state[name] += len(found.states)
-            for path in sorted(work.root.glob(f"speech/{text_set}/[0-9]*.npz")):
-                for index, symbols, ends, positions in _shard(path):
-                    own = codes.get((text_set, index))
-                    held = is_held_out(text_set, index, held_out)
-                    if own is None or len(own) > longest or not self._add(
-                        text_set, index, held, own, symbols, ends, positions, hidden
-                    ):  # fmt: skip
-                        dropped += 1
+            for voice, name in enumerate(work.voices()):
+                for path in sorted(work.root.glob(f"speech/{name}/{text_set}/[0-9]*.npz")):
+                    for index, symbols, ends, positions in _shard(path):
+                        own = codes.get((voice, text_set, index))
+                        where = None if own is None or len(own) > longest else pointers(ends, len(own))
+                        if own is None or where is None:
+                            dropped += 1
+                            continue
+                        clip = TalkerClip(voice, text_set, index, self._step, len(own), self._row + LEFT, len(symbols))
+                        (self.held if is_held_out(text_set, index, held_out) else self.train).append(clip)
+                        self._add(clip, own, where, symbols, positions, hidden)
         logger.info("talker: %d clips to train on, %d held out, %d dropped", len(self.train), len(self.held), dropped)
         self.symbols = torch.from_numpy(np.concatenate(self._symbols).astype(np.int64)).to(device)
         self.targets = torch.from_numpy(np.concatenate(self._targets)).to(device)
@@ -93,32 +108,23 @@ class TalkerData:
 
     def _add(
         self,
-        text_set: str,
-        index: int,
-        held: bool,
+        clip: TalkerClip,
         codes: npt.NDArray[np.int16],
+        where: Ints,
         symbols: npt.NDArray[np.uint8],
-        ends: npt.NDArray[np.int32],
         positions: npt.NDArray[np.int32],
         hidden: dict[str, _Hidden | None],
-    ) -> bool:
-        where = pointers(ends, len(codes))
-        advances = np.diff(where)
-        if advances.max() >= ADVANCES:
-            return False
-        clip = TalkerClip(text_set, index, self._step, len(codes), self._row + LEFT, len(symbols))
-        (self.held if held else self.train).append(clip)
-        self._targets.append(np.append(codes.astype(np.int64) * ADVANCES + advances, EOS))
+    ) -> None:
+        self._targets.append(np.append(codes.astype(np.int64) * ADVANCES + np.diff(where), EOS))
         self._pointers.append(where + clip.row)
         self._symbols += [np.full(LEFT, NONE_SYMBOL), symbols, np.full(RIGHT, NONE_SYMBOL)]
         for name, found in hidden.items():
             tokens = np.full(LEFT + len(symbols) + RIGHT, -1, np.int64)
             if found is not None:
-                tokens[LEFT : LEFT + len(symbols)] = found.tokens(index, positions)
+                tokens[LEFT : LEFT + len(symbols)] = found.tokens(clip.index, positions)
             self._tokens[name].append(tokens)
         self._step += len(codes) + 1
         self._row += LEFT + len(symbols) + RIGHT
-        return True
 
     def batch(self, clips: list[TalkerClip]) -> Batch:
         """Pad some clips to one length."""
@@ -129,7 +135,8 @@ class TalkerData:
         index = starts + torch.minimum(steps, lengths - 1)
         targets = self.targets[index]
         inputs = torch.cat((torch.full_like(starts, BOS), targets[:, :-1].clamp(max=BOS - 1)), 1)
-        return Batch(inputs, torch.where(inside, targets, IGNORED), self.pointers[index])
+        voices = torch.tensor([clip.voice for clip in clips], device=self.device)
+        return Batch(inputs, torch.where(inside, targets, IGNORED), self.pointers[index], voices)
 
     def windows(self, rows: Tensor) -> Tensor:
         """Symbol windows [..., 9] around absolute rows [...]."""
@@ -161,7 +168,7 @@ class TalkerData:
 class _Hidden:
     states: npt.NDArray[np.float16]
     starts: Ints
-    ends: list[list[int]]
+    ends: list[npt.NDArray[np.int32]]
     first: int
 
     @classmethod
@@ -172,25 +179,25 @@ class _Hidden:
         with np.load(path) as data:
             counts, ends = data["counts"], data["ends"]
             starts = np.concatenate(([0], np.cumsum(counts)))
-            split = [ends[a:b].tolist() for a, b in zip(starts[:-1], starts[1:], strict=True)]
+            split = [ends[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
             return cls(data["states"], starts, split, first)
 
     def tokens(self, index: int, positions: npt.NDArray[np.int32]) -> Ints:
         """State number of each row of text ``index``."""
         ends = self.ends[index]
-        if not ends:
+        if not len(ends):
             return np.full(len(positions), -1, np.int64)
-        base = self.first + int(self.starts[index])
-        return np.asarray([base + token_at(ends, position) for position in positions.tolist()], np.int64)
+        tokens = np.minimum(np.searchsorted(ends, positions, side="right"), len(ends) - 1)
+        return (self.first + int(self.starts[index]) + tokens).astype(np.int64)
 
 
-def _load_codes(work: Work) -> dict[tuple[str, int], npt.NDArray[np.int16]]:
+def _load_codes(work: Work) -> dict[tuple[int, str, int], npt.NDArray[np.int16]]:
     with np.load(work.file(CODES_FILE)) as data:
         ends = np.cumsum(data["counts"])
         parts = np.split(data["codes"], ends[:-1])
         return {
-            (str(name), int(index)): part
-            for name, index, part in zip(data["text_set"], data["index"], parts, strict=True)
+            (int(voice), str(name), int(index)): part
+            for voice, name, index, part in zip(data["voice"], data["text_set"], data["index"], parts, strict=True)
         }
 
 

@@ -22,11 +22,12 @@ from voicechat.models.embedded.talker import (
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Symbols of a whole text [R] and, if any, the Thinker's states per row [R, H] with its number in the config."""
+    """Symbols of a whole text [R], the Thinker's states per row [R, H] if any, numbers of Thinker and voice."""
 
     symbols: Tensor
     hidden: Tensor | None = None
     thinker: int = 0
+    voice: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +41,14 @@ class Generated:
     """Codes and advances, as the Talker said them; the end is not among them."""
 
 
-def condition_table(net: TalkerNet, prompt: Prompt, voice: int = 0) -> Tensor:
+def condition_table(net: TalkerNet, prompt: Prompt) -> Tensor:
     """The condition at every row of a text, [R, width]."""
     device = net.code_embed.device
     padded = torch.cat(
         (torch.full((LEFT,), NONE_SYMBOL), prompt.symbols.cpu().long(), torch.full((RIGHT,), NONE_SYMBOL))
     )
     windows = padded.unfold(0, LEFT + 1 + RIGHT, 1).to(device)
-    table = net.conditioner.embed_symbols(windows) + net.conditioner.voice.weight[voice]
+    table = net.conditioner.embed_symbols(windows) + net.conditioner.voice.weight[prompt.voice]
     if prompt.hidden is not None:
         matrix = net.thinkers[prompt.thinker]
         assert isinstance(matrix, torch.nn.Linear)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ def pack_step(work: Work, out: Path, talker: TalkerConfig, voicebox: VoiceBoxCon
         if state is None:
             raise FileNotFoundError(f"{work.file(name)} is missing: train first")
         states[name] = state
+    voices = work.voices()
+    talker, voicebox = replace(talker, voices=voices), replace(voicebox, voices=len(voices))
     save_voice(out, VoiceConfig(talker=talker, voicebox=voicebox), states[TALKER_STATE], states[DECODER_FILE])
     size = sum((out / name).stat().st_size for name in (TALKER_FILE, VOICEBOX_FILE)) / 2**20
     if size > MOST_MEBIBYTES:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voicechat.models.embedded.talker import ADVANCES, BOS, CODES, TalkerNet, project_hidden
+from voicechat.models.embedded.talker import ADVANCES, BOS, CODES, TalkerNet
 from voicechat.models.embedded.voicebox import VoiceBoxNet
 from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig
 from voicechat.train.common import (
@@ -53,38 +56,79 @@ class TalkerPlan:
     warm_up: int = 300
     dropout: float = 0.1
     hidden_dropout: float = 0.5
+    """Share of the sequences that see no hidden states."""
+    bottleneck: int = 48
+    """The hidden states pass through so few numbers, noise and dropout, so that they cannot be learnt by heart."""
+    hidden_noise: float = 0.3
+    hidden_decay: float = 0.3
     corrupt: float = 0.08
     report: int = 500
+    validated: int = 40
+    """Held-out texts, as each voice speaks them, that choose the best net."""
     speak: int = 24
-    evaluated: int = 30
+    evaluated: int = 100
     """Held-out replies of each Thinker whose rows are kept for the evaluation."""
 
 
+class HiddenPaths(nn.Module):
+    """How each Thinker's hidden states come to the Talker's rows in training: through a bottleneck.
+
+    Its two matrices are multiplied out into the Thinker's one matrix of the net (:meth:`fold`).
+    """
+
+    def __init__(self, plan: TalkerPlan) -> None:
+        super().__init__()
+        self.noise = plan.hidden_noise
+        width = plan.config.width
+        self.narrow = nn.ModuleList(
+            nn.Linear(hidden, plan.bottleneck, bias=False) for _, hidden in plan.config.thinkers
+        )
+        self.wide = nn.ModuleList(nn.Linear(plan.bottleneck, width, bias=False) for _ in plan.config.thinkers)
+        for matrix in self.wide:
+            nn.init.normal_(cast(nn.Linear, matrix).weight, std=0.02 / math.sqrt(plan.bottleneck))
+
+    def forward(self, thinker: int, hidden: Tensor) -> Tensor:
+        """Hidden states [..., H] to [..., width]."""
+        normal = F.layer_norm(hidden.float(), hidden.shape[-1:])
+        if self.training:
+            normal = F.dropout(normal + self.noise * torch.randn_like(normal), 0.1)
+        return cast(Tensor, self.wide[thinker](self.narrow[thinker](normal)))
+
+    @torch.no_grad()
+    def fold(self, net: TalkerNet) -> None:
+        """Write the products into the net."""
+        for narrow, wide, matrix in zip(self.narrow, self.wide, net.thinkers, strict=True):
+            cast(nn.Linear, matrix).weight.copy_(cast(nn.Linear, wide).weight @ cast(nn.Linear, narrow).weight)
+
+
 class TalkerTraining:
-    """Net, data and loop; resumes from its checkpoint."""
+    """Net, data and loop; resumes from its checkpoint. What is kept is the net that was best on held-out texts."""
 
     def __init__(self, work: Work, plan: TalkerPlan, device: torch.device) -> None:
         torch.manual_seed(0)
+        plan = replace(plan, config=replace(plan.config, voices=work.voices()))
         self.work, self.plan, self.device = work, plan, device
-        self.names = [name for name, _ in plan.config.thinkers]
-        self.data = TalkerData(work, self.names, device, plan.held_out, plan.longest)
-        self.names = [name for name in self.names if name in self.data.states]
+        self.order = [name for name, _ in plan.config.thinkers]
+        self.data = TalkerData(work, self.order, device, plan.held_out, plan.longest)
+        self.names = [name for name in self.order if name in self.data.states]
         self.net = TalkerNet(plan.config, plan.dropout).to(device)
+        self.paths = HiddenPaths(plan).to(device)
         self.random = random.Random(0)
+        held = sorted(self.data.held, key=lambda clip: (clip.index, clip.text_set))
+        voices = range(len(plan.config.voices))
+        self.shown = [[clip for clip in held if clip.voice == voice][: plan.validated] for voice in voices]
 
     def run(self) -> None:
         """Train, then write the net, the held-out rows and a few spoken replies."""
         plan, net = self.plan, self.net
-        matrices = [parameter for parameter in net.parameters() if parameter.ndim > 1]
-        vectors = [parameter for parameter in net.parameters() if parameter.ndim < 2]
-        groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
-        optimizer = torch.optim.AdamW(groups, plan.rate, betas=(0.9, 0.98), fused=self.device.type == "cuda")
+        optimizer = self._optimizer()
         budget = Budget(plan.steps, plan.seconds)
         path = self.work.file("talker", "training.pt")
-        parts = {"net": net, "optimizer": optimizer}
+        parts = {"net": net, "paths": self.paths, "optimizer": optimizer}
         resume_training(path, parts, budget, self.device)
         self.save_held()
         curve = Curve(self.work, "talker")
+        best = min((point["score"] for point in curve.points), default=math.inf)
         queue: list[list[TalkerClip]] = []
         recent = RunningMean()
         for number in budget.run():
@@ -100,18 +144,37 @@ class TalkerTraining:
             optimizer.step()
             recent.add(loss.detach()[None])
             if number % plan.report == 0 or number == plan.steps - 1:
-                curve.add(budget, loss=recent.take()[0], **self.validate())
+                best = self._report(curve, budget, recent.take()[0], best)
             if number % 2000 == 1999:
                 save_training(path, parts, budget)
-                self._save()
+        if budget.step and not (curve.points and curve.points[-1]["step"] >= budget.step - 1):
+            best = self._report(curve, budget, (recent.take() or [math.nan])[0], best)
         save_training(path, parts, budget)
-        self._save()
         curve.plot()
-        logger.info("talker: %d steps in %.0f s; held-out %s", budget.step, budget.elapsed, self.validate())
+        state = load_checkpoint(self.work.file(TALKER_FILE), self.device)
+        if state is None:
+            raise FileNotFoundError(f"{self.work.file(TALKER_FILE)} is missing though the training is over")
+        net.load_state_dict(state)
+        logger.info("talker: %d steps in %.0f s; best held-out score %.4f", budget.step, budget.elapsed, best)
         self._speak()
 
-    def _save(self) -> None:
-        save_checkpoint(self.work.file(TALKER_FILE), self.net.state_dict())
+    def _optimizer(self) -> torch.optim.AdamW:
+        trained = [(name, one) for name, one in self.net.named_parameters() if not name.startswith("thinkers.")]
+        groups = [
+            {"params": [one for _, one in trained if one.ndim > 1], "weight_decay": 0.1},
+            {"params": [one for _, one in trained if one.ndim < 2], "weight_decay": 0.0},
+            {"params": list(self.paths.parameters()), "weight_decay": self.plan.hidden_decay},
+        ]
+        return torch.optim.AdamW(groups, self.plan.rate, betas=(0.9, 0.98), fused=self.device.type == "cuda")
+
+    def _report(self, curve: Curve, budget: Budget, loss: float, best: float) -> float:
+        """Measure, record, keep the net if it is the best so far; returns the best score."""
+        measures = self.validate()
+        curve.add(budget, loss=loss, **measures)
+        if measures["score"] < best:
+            self.paths.fold(self.net)
+            save_checkpoint(self.work.file(TALKER_FILE), self.net.state_dict())
+        return min(best, measures["score"])
 
     def _pick_hidden(self, batch: Batch) -> tuple[str, Tensor] | None:
         """A Thinker for this batch, and which sequences see its states."""
@@ -130,13 +193,11 @@ class TalkerTraining:
             inputs = torch.where(noise & (inputs != BOS), drawn, inputs)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda"):
             rows = net.embed(inputs) + net.conditioner.embed_symbols(self.data.windows(batch.rows))
-            rows = rows + net.conditioner.voice.weight[0]
+            rows = rows + net.conditioner.voice(batch.voices)[:, None]
             if hidden is not None:
                 name, kept = hidden
                 states, there = self.data.hidden(name, batch.rows)
-                matrix = net.thinkers[[known for known, _ in self.plan.config.thinkers].index(name)]
-                assert isinstance(matrix, nn.Linear)
-                rows = rows + project_hidden(matrix, states) * (there & kept)[..., None]
+                rows = rows + self.paths(self.order.index(name), states) * (there & kept)[..., None]
             final = net(rows)
             mask = (batch.targets != IGNORED).flatten().float()
             losses, right = net.loss(final.flatten(0, 1), batch.targets.clamp(min=0).flatten())
@@ -144,35 +205,48 @@ class TalkerTraining:
 
     @torch.inference_mode()
     def validate(self) -> dict[str, float]:
-        """Held-out cross-entropy without hidden states and with each Thinker's, and code accuracy."""
+        """Held-out cross-entropy per voice from text alone, over all voices without and with each Thinker's states.
+
+        ``score`` is the mean of text alone and of the Thinkers: what the best net is chosen by.
+        """
         self.net.eval()
+        self.paths.eval()
         out: dict[str, float] = {}
+        means = []
         for name in (None, *self.names):
             sums = np.zeros(3)
-            for start in range(0, len(self.data.held), 40):
-                batch = self.data.batch(self.data.held[start : start + 40])
-                shown = None
-                if name is not None:
-                    shown = (name, torch.ones(len(batch.inputs), 1, dtype=torch.bool, device=self.device))
-                loss, right = self._loss(batch, shown)
-                count = int((batch.targets != IGNORED).sum())
-                sums += np.asarray((loss.item() * count, right.item() * count, count))
+            for voice, clips in zip(self.plan.config.voices, self.shown, strict=True):
+                own = np.zeros(3)
+                for start in range(0, len(clips), 40):
+                    batch = self.data.batch(clips[start : start + 40])
+                    kept = torch.ones(len(batch.inputs), 1, dtype=torch.bool, device=self.device)
+                    loss, right = self._loss(batch, (name, kept) if name is not None else None)
+                    count = int((batch.targets != IGNORED).sum())
+                    own += np.asarray((loss.item() * count, right.item() * count, count))
+                if name is None:
+                    out[f"ce_{voice}"] = round(own[0] / max(1.0, own[2]), 4)
+                sums += own
             label = name or "text"
             out[f"ce_{label}"], out[f"accuracy_{label}"] = (sums[:2] / max(1.0, sums[2])).round(4).tolist()
+            means.append(out[f"ce_{label}"])
         self.net.train()
+        self.paths.train()
+        out["score"] = round(0.5 * means[0] + 0.5 * float(np.mean(means[1:] or means)), 5)
         return out
 
     def prompt(self, clip: TalkerClip, thinker: str | None) -> Prompt:
         """A clip's rows, with one Thinker's states or none."""
         rows = torch.arange(clip.row, clip.row + clip.rows, device=self.device)
         if thinker is None:
-            return Prompt(self.data.symbols[rows])
+            return Prompt(self.data.symbols[rows], voice=clip.voice)
         states, _ = self.data.hidden(thinker, rows)
-        number = [name for name, _ in self.plan.config.thinkers].index(thinker)
-        return Prompt(self.data.symbols[rows], states.float(), number)
+        return Prompt(self.data.symbols[rows], states.float(), self.order.index(thinker), clip.voice)
 
     def save_held(self) -> None:
-        """Write rows, hidden states and the encoder's codes of held-out replies: all that evaluation needs."""
+        """Write rows and hidden states of held-out replies and the codes of each voice: all that evaluation needs.
+
+        Arrays: ``KEY.symbols``, ``KEY.hidden``, ``KEY.codes.VOICE``; ``KEY`` is ``SET-INDEX``.
+        """
         arrays: dict[str, np.ndarray] = {}
         items = []
         texts = {name: self.work.texts(name) for name in self.work.text_sets()}
@@ -180,12 +254,14 @@ class TalkerTraining:
             if clip.index >= self.plan.evaluated:
                 continue
             key = f"{clip.text_set}-{clip.index}"
+            codes = self.data.targets[clip.step : clip.step + clip.steps] // ADVANCES
+            arrays[f"{key}.codes.{self.plan.config.voices[clip.voice]}"] = codes.cpu().numpy().astype(np.int16)
+            if f"{key}.symbols" in arrays:
+                continue
             owner = clip.text_set if clip.text_set in self.names else None
             items.append({"key": key, "thinker": owner, **texts[clip.text_set][clip.index]})
             prompt = self.prompt(clip, owner)
-            codes = self.data.targets[clip.step : clip.step + clip.steps] // ADVANCES
             arrays[f"{key}.symbols"] = prompt.symbols.cpu().numpy().astype(np.uint8)
-            arrays[f"{key}.codes"] = codes.cpu().numpy().astype(np.int16)
             if prompt.hidden is not None:
                 arrays[f"{key}.hidden"] = prompt.hidden.half().cpu().numpy()
         write_arrays(self.work.file(HELD_FILE), compress=True, **arrays)
@@ -194,27 +270,29 @@ class TalkerTraining:
     def _speak(self) -> None:
         """Generate some held-out replies, measure their length beside the teacher's, keep three as sound."""
         self.net.eval()
-        clips = self.data.held[: self.plan.speak]
         decoder_state = load_checkpoint(self.work.file(DECODER_FILE), self.device)
-        if not clips or decoder_state is None:
+        if decoder_state is None:
             return
-        voicebox = VoiceBoxNet(self.plan.voicebox).to(self.device).eval()
+        voices = self.plan.config.voices
+        voicebox = VoiceBoxNet(replace(self.plan.voicebox, voices=len(voices))).to(self.device).eval()
         voicebox.load_state_dict(decoder_state)
-        for thinker in (None, *self.names):
-            for temperature in (0.0, 0.3, 0.6):
-                made = generate(self.net, [self.prompt(clip, thinker) for clip in clips], temperature=temperature)
-                ratios = [len(one.codes) / clip.steps for one, clip in zip(made, clips, strict=True)]
-                logger.info(
-                    "talker: %s T %.1f: %d of %d ended, length %.2f (%.2f to %.2f) x the teacher's, longest dwell %d",
-                    thinker or "text", temperature, sum(one.ended for one in made), len(made),
-                    float(np.mean(ratios)), min(ratios), max(ratios), max(one.longest_dwell for one in made),
-                )  # fmt: skip
-                for number, one in enumerate(made[:2]):
-                    if one.codes and temperature == 0.3:
-                        codes = torch.tensor([one.codes], device=self.device)
-                        sound = voicebox.decode(codes)[0].cpu().numpy()
-                        name = f"talker-{thinker or 'text'}-{number}.wav"
-                        write_wav(self.work.file("samples", name), to_pcm(sound))
+        for thinker, temperature in ((None, 0.0), (None, 0.3), (None, 0.6), *((name, 0.3) for name in self.names)):
+            clips = [clip for own in self.shown for clip in own[: max(1, self.plan.speak // len(voices))]]
+            if not clips:
+                return
+            made = generate(self.net, [self.prompt(clip, thinker) for clip in clips], temperature=temperature)
+            ratios = [len(one.codes) / clip.steps for one, clip in zip(made, clips, strict=True)]
+            logger.info(
+                "talker: %s T %.1f: %d of %d ended, length %.2f (%.2f to %.2f) x the teacher's, longest dwell %d",
+                thinker or "text", temperature, sum(one.ended for one in made), len(made),
+                float(np.mean(ratios)), min(ratios), max(ratios), max(one.longest_dwell for one in made),
+            )  # fmt: skip
+            for clip, one in zip(clips, made, strict=True):
+                if one.codes and temperature == 0.3 and clip.index < 2:
+                    voice = torch.tensor([clip.voice], device=self.device)
+                    sound = voicebox.decode(torch.tensor([one.codes], device=self.device), voice)[0].cpu().numpy()
+                    name = f"talker-{voices[clip.voice]}-{thinker or 'text'}-{clip.text_set}-{clip.index}.wav"
+                    write_wav(self.work.file("samples", name), to_pcm(sound))
 
 
 def talker_step(work: Work, plan: TalkerPlan, device: torch.device, watch: bool = False) -> None:

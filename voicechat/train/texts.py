@@ -1,7 +1,7 @@
 """Step ``texts``: what the teacher is going to say, and the Thinkers' hidden states for it.
 
 Sets: ``plain`` (WordNet's examples and definitions, made sentences) and one set of replies per Thinker.
-The first :data:`HELD_OUT` replies of each Thinker are never trained on.
+The first :data:`~voicechat.train.common.HELD_OUT` replies of each Thinker are never trained on.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ from pathlib import Path
 
 import torch
 
-from voicechat.train.common import Work, write_arrays, write_json
+from voicechat.train.common import PLAIN, Work, write_arrays, write_json
 from voicechat.train.sentences import TOPICS, made_sentence
 from voicechat.train.speech import TEXTS_COMPLETE
 from voicechat.train.thinkers import MAX_CHARACTERS, READ_PROMPT, TrainingThinker, make_replies
 from voicechat.train.wordnet import Entry, definition_sentence, read_wordnet, sentence
 
 logger = logging.getLogger("voicechat.train")
-
-PLAIN = "plain"
-HELD_OUT = 100
 
 
 def plain_items(entries: list[Entry], made: int, definitions: int, seed: int) -> list[dict[str, str]]:

@@ -108,6 +108,7 @@ class VoiceBoxNet(nn.Module):
         width = config.width
         self.quantizer = FiniteScalarQuantizer()
         self.project = nn.Linear(len(LEVELS), width)
+        self.voice = nn.Embedding(config.voices, width) if config.voices > 1 else None
         self.token_blocks = nn.Sequential(
             ConvNeXtBlock(width, _TOKEN_KERNEL_LEFT - 1, 1, config.expansion),
             *(ConvNeXtBlock(width, _TOKEN_KERNEL_LEFT, 0, config.expansion) for _ in range(config.token_blocks - 1)),
@@ -120,9 +121,12 @@ class VoiceBoxNet(nn.Module):
         self.head = nn.Linear(width, _WINDOW + 2)
         self.register_buffer("window", torch.hann_window(_WINDOW), persistent=False)
 
-    def forward(self, values: Tensor) -> Tensor:
-        """Quantised values [B, T, 5] to sound [B, T * 960], not clipped."""
-        y = self.project(values).transpose(1, 2)
+    def forward(self, values: Tensor, voices: Tensor) -> Tensor:
+        """Quantised values [B, T, 5] and voices (long) [B, T] to sound [B, T * 960], not clipped."""
+        y = self.project(values)
+        if self.voice is not None:
+            y = y + self.voice(voices)
+        y = y.transpose(1, 2)
         y = self.frame_blocks(self.upsample(self.token_blocks(y))).transpose(1, 2)
         with torch.autocast(values.device.type, enabled=False):
             return self._overlap_add(self.head(self.norm(y.float())))
@@ -146,9 +150,15 @@ class VoiceBoxNet(nn.Module):
         return (sound / norm.clamp(min=1e-3)).flatten(1)[:, start : start + count * _HOP]
 
     @torch.inference_mode()
-    def decode(self, codes: Tensor) -> Tensor:
-        """Codes [B, T] (long, 0 .. 4374) to float32 sound [B, T * 960] in [-1, 1]."""
-        return cast(Tensor, self(self.quantizer.values(codes))).clamp(-1.0, 1.0)
+    def decode(self, codes: Tensor, voices: Tensor | None = None) -> Tensor:
+        """Codes [B, T] (long, 0 .. 4374) to float32 sound [B, T * 960] in [-1, 1].
+
+        ``voices`` long [B]: number of each sequence's voice; without it all are the first.
+        """
+        if voices is None:
+            voices = torch.zeros(len(codes), dtype=torch.long, device=codes.device)
+        every = voices[:, None].expand(codes.shape)
+        return cast(Tensor, self(self.quantizer.values(codes), every)).clamp(-1.0, 1.0)
 
 
 def load_voicebox(weights_dir: Path | str = WEIGHTS_DIR) -> VoiceBoxNet:

@@ -61,12 +61,16 @@ class TalkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class VoiceBoxConfig:
-    """Shape of the VoiceBox decoder: ``token_blocks`` run at 25 Hz, ``frame_blocks`` at 100 Hz."""
+    """Shape of the VoiceBox decoder: ``token_blocks`` run at 25 Hz, ``frame_blocks`` at 100 Hz.
+
+    ``voices`` are as many as the Talker's, in the same order; a decoder of one voice has no embedding of it.
+    """
 
     width: int = 384
     expansion: int = 2
     token_blocks: int = 3
     frame_blocks: int = 8
+    voices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
