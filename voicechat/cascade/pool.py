@@ -2,8 +2,8 @@
 
 A *slot* is leased to one response at a time. In it lie
 
-- ``hidden``: the Thinker's last hidden states, one row per reply token (bfloat16, kept as ``uint16`` bits here). Between
-  engines on a GPU these rows lie in device memory instead; see :mod:`voicechat.stages.rows`;
+- ``hidden``: the Thinker's last hidden states, one row per reply token (bfloat16, kept as ``uint16`` bits here).
+  Between engines on a GPU these rows lie in device memory instead; see :mod:`voicechat.stages.rows`;
 - ``symbols``: the Talker's text rows, ``(symbol id, index of the hidden row it belongs to)``;
 - ``pcm``: a ring of int16 samples through which the VoiceBox hands its sound to the server.
 

@@ -15,6 +15,7 @@ from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Abort, Codes, Failed, Message, Released, Speak, Spoken, Text
 from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.stages.host import Host, engine_prompt, prepare_process, run_host
+from voicechat.stages.placement import Placement, engine_options, prepare_engine
 from voicechat.stages.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class TalkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     log_level: int
     cores: tuple[int, ...] = ()
+    place: Placement = Placement()
     projection: str | None = None
     """File with the matrix of a Thinker that the weights do not know."""
 
@@ -52,6 +54,7 @@ class TalkerConfig(msgspec.Struct, frozen=True, kw_only=True):
 def run(sock: socket.socket, config: TalkerConfig) -> None:
     """Body of the spawned process."""
     prepare_process(config.threads, config.log_level, config.cores)
+    prepare_engine(config.place)
     run_host(sock, lambda channel: Talker(channel, config))
 
 
@@ -113,26 +116,23 @@ class Talker(Host):
                 model=config.model_dir,
                 dtype=config.dtype,
                 skip_tokenizer_init=True,
-                enforce_eager=True,
-                enable_prompt_embeds=True,
                 enable_prefix_caching=False,
                 max_model_len=config.max_model_len,
                 max_num_seqs=config.max_num_seqs,
                 kv_cache_memory_bytes=config.kv_cache_bytes,
-                block_size=32,
-                async_scheduling=False,
                 worker_cls="voicechat.stages.talker_engine.TalkerWorker",
-                scheduler_cls="voicechat.stages.talker_engine.GatedScheduler",
                 additional_config={
                     CONFIG_KEY: {
                         "pool": msgspec.to_builtins(config.pool),
                         "weights": config.weights_dir,
                         "thinker": config.thinker,
                         "projection": config.projection,
+                        "conditioning": "device" if config.place.on_gpu else "host",
                     }
                 },
                 disable_log_stats=True,
                 generation_config="vllm",
+                **engine_options(config.place, "voicechat.stages.talker_engine.GatedScheduler", embeddings=True),
             )
         )
         await self._rehearse()

@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
 
 from voicechat.models.embedded.talker import ADVANCES, BOS, LEFT, NONE_SYMBOL, RIGHT, Conditioner
 from voicechat.stages.bookkeeping import CONFIG_KEY, acknowledge, open_pool, request_facts, spans
+from voicechat.stages.conditioning import DeviceConditioning, Entry
 from voicechat.stages.host import die_with_parent
-from voicechat.stages.thinker_engine import AckScheduler
+from voicechat.stages.rows import ON_HOST, FaultReport, KeeperWatch, announced, open_rows
+from voicechat.stages.runner import InputHook
+from voicechat.stages.talker import WINDOWS
+from voicechat.stages.thinker_engine import Acks
 from voicechat.stages.worker import Worker
 
 if TYPE_CHECKING:
@@ -38,8 +45,12 @@ def pointer_moves(tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.where(tokens < BOS, tokens % ADVANCES, 0)
 
 
-class GatedScheduler(AckScheduler):
-    """Sets aside running requests whose next rows are not ready; sleeps, and can be woken, if that is all of them."""
+class Gate(Acks):
+    """Sets aside running requests whose next rows are not ready; sleeps, and can be woken, if that is all of them.
+
+    Where steps are scheduled ahead of their tokens, a request that has tokens on the way is taken to be as far on as it
+    can be, and one that was set aside waits until none is on the way.
+    """
 
     lane = "talker_ack"
     running: list[Any]
@@ -47,22 +58,28 @@ class GatedScheduler(AckScheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._pointers: dict[str, tuple[int, int]] = {}
+        self._last: set[str] = set()
         self._wake = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._wake.bind(wake_address(self.pool.spec.name))
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         held = [request for request in self.running if not self._may_step(request)]
-        if not held:
-            return super().schedule(*args, **kwargs)
-        if len(held) == len(self.running) and not self.waiting and not self.finished_req_ids:
+        if held and len(held) == len(self.running) and self._idle(held):
             self._sleep()
             held = [request for request in self.running if not self._may_step(request)]
         away = set(map(id, held))
         self.running = [request for request in self.running if id(request) not in away]
         try:
-            return super().schedule(*args, **kwargs)
+            output = super().schedule(*args, **kwargs)
         finally:
             self.running[0:0] = held  # in front: first come, first served
+        self._last = set(output.num_scheduled_tokens)
+        return output
+
+    def _idle(self, held: list[Any]) -> bool:
+        """True if nothing but new rows or new requests can move this engine on."""
+        on_the_way = any(request.num_output_placeholders for request in held)
+        return not (on_the_way or self.waiting or self.finished_req_ids)  # type: ignore[attr-defined]
 
     def _sleep(self) -> None:
         self._wake.settimeout(HELD_WAIT)
@@ -78,6 +95,9 @@ class GatedScheduler(AckScheduler):
         facts = request_facts(request.sampling_params)
         if facts is None:
             return True
+        on_the_way: int = request.num_output_placeholders
+        if on_the_way and request.request_id not in self._last:
+            return False
         slot = facts["slot"]
         if self.pool.symbols_final[slot]:
             return True
@@ -86,21 +106,30 @@ class GatedScheduler(AckScheduler):
         if known < len(tokens):
             pointer += int(pointer_moves(np.fromiter(tokens[known:], np.int64)).sum())
             self._pointers[request.request_id] = (len(tokens), pointer)
-        return int(self.pool.symbols_ready[slot]) > pointer + RIGHT
+        return int(self.pool.symbols_ready[slot]) > pointer + on_the_way * (ADVANCES - 1) + RIGHT
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         self._pointers.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)
 
 
+class GatedScheduler(Gate, Scheduler):
+    """For engines that know a step's tokens before they schedule the next."""
+
+
+class AsyncGatedScheduler(Gate, AsyncScheduler):
+    """For engines that schedule a step while the one before it runs."""
+
+
 class _Row:
     """One request inside the worker: its slot, voice, and the pointer at the position that it has been advanced to."""
 
-    __slots__ = ("ack", "base", "pointer", "position", "slot", "voice")
+    __slots__ = ("ack", "base", "generation", "pointer", "position", "slot", "voice")
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.slot: int = facts["slot"]
         self.ack: int = facts["ack"]
+        self.generation: int = facts["ack"] // WINDOWS
         self.voice: int = facts["voice"]
         self.base: int = facts["pointer"]
         self.position = 0
@@ -108,7 +137,10 @@ class _Row:
 
 
 class TalkerWorker(Worker):
-    """Adds the text rows to the input embeddings, for all requests of a step at once."""
+    """Adds the text rows to the input embeddings, for all requests of a step at once.
+
+    The engine's facts say where: on the ``host``, by numpy, which suits a model on the CPU, or on the ``device``.
+    """
 
     def init_device(self) -> None:
         die_with_parent()
@@ -119,50 +151,74 @@ class TalkerWorker(Worker):
         self._rows: dict[str, _Row] = {}
         self._output: SchedulerOutput | None = None
         self._window = np.arange(-LEFT, RIGHT + 1)
+        self._watch: KeeperWatch | None = None
+        self._on_device: DeviceConditioning | None = None
+        if facts.get("conditioning") == "device":
+            rows = None
+            if self._conditioner.hidden is not None and announced(self._pool) != ON_HOST:
+                rows = open_rows(self._pool, self.device)
+                self._watch = KeeperWatch(self._pool)
+            self._on_device = DeviceConditioning(self._pool, self._conditioner, rows, self.device)
+            self._faults = FaultReport(self._pool, self._on_device.faults)
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         super().load_model(*args, **kwargs)
-        runner = self.model_runner
-        if hasattr(runner, "_model_forward"):
-            forward = runner._model_forward
+        self._hook = InputHook(self.model_runner, lambda: self._output is not None, self._condition)
 
-            def conditioned(
-                input_ids: Any = None,
-                positions: Any = None,
-                intermediate_tensors: Any = None,
-                inputs_embeds: Any = None,
-                **kwargs: Any,
-            ) -> Any:
-                if self._output is not None:
-                    self._condition(list(runner.input_batch.req_ids), inputs_embeds)
-                return forward(input_ids, positions, intermediate_tensors, inputs_embeds, **kwargs)
-
-            runner._model_forward = conditioned
-        else:
-            raise RuntimeError("this vLLM's model runner has no _model_forward to hook into")
+    def compile_or_warm_up_model(self) -> Any:
+        result = super().compile_or_warm_up_model()
+        if self._on_device is not None and self.device.type == "cuda" and not self.model_config.enforce_eager:
+            hook, most = self._hook, self.vllm_config.scheduler_config.max_num_seqs
+            self._on_device.capture(min(most, len(hook.ids)), hook.ids, hook.embeddings, hook.embed)
+        return result
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
+        if self._watch is not None:
+            self._watch.check()
         for request in scheduler_output.scheduled_new_reqs:
             if (facts := request_facts(request.sampling_params)) is not None:
-                self._rows[request.req_id] = _Row(facts)
+                self._rows[request.req_id] = row = _Row(facts)
+                if self._on_device is not None:
+                    self._on_device.begin(row.slot, base=row.base, voice=row.voice, generation=row.generation)
         for request_id in scheduler_output.finished_req_ids:
-            if (row := self._rows.pop(request_id, None)) is not None:
-                acknowledge(self._pool.talker_ack, row.slot, row.ack)
-        self._output = scheduler_output if scheduler_output.total_num_scheduled_tokens and self._rows else None
+            if (done := self._rows.pop(request_id, None)) is not None:
+                acknowledge(self._pool.talker_ack, done.slot, done.ack)
+        self._output = scheduler_output if scheduler_output.total_num_scheduled_tokens else None
         try:
             return super().execute_model(scheduler_output)
         finally:
             self._output = None
 
-    @torch.inference_mode()
-    def _condition(self, request_ids: list[str], embeddings: torch.Tensor) -> None:
+    def _condition(self, request_ids: Sequence[str], ids: torch.Tensor, embeddings: torch.Tensor, embed: Any) -> None:
         assert self._output is not None
+        if self._on_device is None:
+            if embed is not None:
+                raise RuntimeError("this model runner needs the conditioning on its device")
+            if self._rows:
+                self._condition_on_host(list(request_ids), self._output, embeddings)
+            return
+        started = time.monotonic_ns()
+        entries = []
+        for span in spans(list(request_ids), self._output):
+            row = self._rows.get(span.request_id)
+            if row is not None:
+                if span.start not in (0, row.position):
+                    raise RuntimeError(f"a step goes on at position {span.start}, not at {row.position}")
+                row.position = span.start + span.count
+            entries.append(Entry(None if row is None else row.slot, span.start, span.count))
+        self._on_device.step(entries, ids, embeddings, embed)
+        self._pool.counters[2] += len(entries)
+        self._pool.counters[3] += time.monotonic_ns() - started
+        self._faults.look()
+
+    @torch.inference_mode()
+    def _condition_on_host(self, request_ids: list[str], output: SchedulerOutput, embeddings: torch.Tensor) -> None:
         where: list[int] = []
         slots: list[int] = []
         voices: list[int] = []
         pointers: list[int] = []
         bases: list[int] = []
-        for index, span in enumerate(spans(request_ids, self._output)):
+        for index, span in enumerate(spans(request_ids, output)):
             row = self._rows.get(span.request_id)
             if row is None:
                 continue

@@ -28,6 +28,7 @@ from voicechat.cascade.messages import (
 )
 from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.stages.host import Host, engine_prompt, prepare_process, run_host
+from voicechat.stages.placement import Placement, engine_options, prepare_engine
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +53,14 @@ class ThinkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     system_prompt: str
     log_level: int
     cores: tuple[int, ...] = ()
+    place: Placement = Placement()
     ears_compute_type: str = "int8"
 
 
 def run(sock: socket.socket, config: ThinkerConfig) -> None:
     """Body of the spawned process."""
     prepare_process(config.threads, config.log_level, config.cores)
+    prepare_engine(config.place)
     run_host(sock, lambda channel: Thinker(channel, config))
 
 
@@ -91,18 +94,20 @@ class Thinker(Host):
             AsyncEngineArgs(
                 model=config.model_dir,
                 dtype=config.dtype,
-                enforce_eager=True,
                 max_model_len=config.max_model_len,
                 max_num_seqs=config.max_num_seqs,
                 kv_cache_memory_bytes=config.kv_cache_bytes,
-                block_size=32,
                 enable_prefix_caching=True,
-                async_scheduling=False,
                 worker_cls="voicechat.stages.thinker_engine.ThinkerWorker",
-                scheduler_cls="voicechat.stages.thinker_engine.AckScheduler",
-                additional_config={CONFIG_KEY: {"pool": msgspec.to_builtins(config.pool)}},
+                additional_config={
+                    CONFIG_KEY: {
+                        "pool": msgspec.to_builtins(config.pool),
+                        "rows_device": config.place.rows_device,
+                    }
+                },
                 disable_log_stats=True,
                 generation_config="vllm",
+                **engine_options(config.place, "voicechat.stages.thinker_engine.AckScheduler", embeddings=False),
             )
         )
         self.prompt = ChatPrompt(self._engine.get_tokenizer(), config.system_prompt)

@@ -7,7 +7,7 @@ import logging
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -17,6 +17,10 @@ from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Decode, Message, Sound
 from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.stages.host import Host, prepare_process, run_host
+from voicechat.stages.placement import Placement, see_gpus
+
+if TYPE_CHECKING:
+    from voicechat.stages.decoder import Decoder
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +35,14 @@ class VoiceBoxConfig(msgspec.Struct, frozen=True, kw_only=True):
     shapes: tuple[int, ...]
     log_level: int
     cores: tuple[int, ...] = ()
+    place: Placement = Placement()
 
 
 def run(sock: socket.socket, config: VoiceBoxConfig) -> None:
     """Body of the spawned process."""
     prepare_process(config.threads, config.log_level, config.cores)
+    if config.place.on_gpu:
+        see_gpus(config.place.gpus)
     run_host(sock, lambda channel: VoiceBox(channel, config))
 
 
@@ -49,7 +56,7 @@ class VoiceBox(Host):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decode")
         self._waiting: list[Decode] = []
         self._more = asyncio.Event()
-        self._net: Any = None
+        self._decoder: Decoder | None = None
 
     async def warm_up(self) -> dict[str, str | int | float]:
         started = time.monotonic()
@@ -58,15 +65,16 @@ class VoiceBox(Host):
         return {"seconds": round(time.monotonic() - started, 2)}
 
     def _load(self) -> None:
-        import torch
+        from voicechat.stages.decoder import make_decoder
 
-        from voicechat.models.embedded.voicebox import load_voicebox
-
-        torch.set_num_threads(self.config.threads)
-        self._net = load_voicebox(self.config.weights_dir)
-        for length in self.config.shapes:
-            for batch in {1, self.config.max_batch}:
-                self._decode([(0,) * length] * batch)
+        config = self.config
+        self._decoder = make_decoder(
+            config.weights_dir,
+            place=config.place,
+            threads=config.threads,
+            max_batch=config.max_batch,
+            steps=config.shapes,
+        )
 
     def handle(self, message: Message) -> None:
         if not isinstance(message, Decode):
@@ -92,11 +100,8 @@ class VoiceBox(Host):
 
     def _decode(self, codes: list[tuple[int, ...]]) -> npt.NDArray[np.int16]:
         """Codes ``[batch, steps]`` to int16 sound ``[batch, steps * 960]``."""
-        import torch
-
-        with torch.inference_mode():
-            sound = self._net.decode(torch.tensor(codes)).numpy()
-        return np.rint(np.clip(sound, -1.0, 1.0) * 32767.0).astype(np.int16)
+        assert self._decoder is not None
+        return self._decoder.decode(codes)
 
     async def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,99 @@
+"""The Talker's process with its conditioning on the device, as on a GPU: the same codes as the reference's.
+
+The device is the CPU here, which proves everything but the streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import torch
+
+from tests.stages import test_talker as plain
+from tests.stages.hosts import StageHost, run_talker_in_short_windows
+from voicechat.assemble import AssembledPaths
+from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.models.embedded.talker import Conditioner
+from voicechat.models.embedded.weights import load_voice_config
+from voicechat.stages.talker import TalkerConfig
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def run_on_device(sock: socket.socket, config: TalkerConfig) -> None:
+    """The Talker's process, told that its conditioning belongs on the device."""
+    from vllm.engine import arg_utils
+
+    from voicechat.stages.bookkeeping import CONFIG_KEY
+
+    made: Any = arg_utils.AsyncEngineArgs
+
+    def told(**options: Any) -> Any:
+        options["additional_config"][CONFIG_KEY]["conditioning"] = "device"
+        return made(**options)
+
+    arg_utils.AsyncEngineArgs = told  # type: ignore[assignment,misc]
+    run_talker_in_short_windows(sock, config)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterator[plain.Running]:
+    from transformers import LlamaForCausalLM
+
+    spec = PoolSpec(
+        name=PoolSpec.new_name(),
+        slots=plain.SLOTS,
+        hidden_size=plain.HIDDEN,
+        max_rows=64,
+        max_symbols=256,
+        pcm_samples=64,
+        bays=1,
+        bay_samples=64,
+    )
+    config = TalkerConfig(
+        model_dir=str(plain_models.talker),
+        weights_dir=str(plain_models.weights),
+        thinker="smollm2-135m",
+        pool=spec,
+        dtype="float32",
+        max_num_seqs=plain.SLOTS,
+        max_model_len=plain.MAX_LEN,
+        kv_cache_bytes=plain.BLOCKS * plain.BLOCK_BYTES,
+        temperature=0.0,
+        top_k=0,
+        threads=1,
+        log_level=40,
+    )
+    pool = Pool(spec, create=True)
+    host = StageHost("talker", run_on_device, config)
+    try:
+        await host.stage.start()
+        llama = LlamaForCausalLM.from_pretrained(config.model_dir, dtype=torch.float32).eval()
+        conditioner = Conditioner.from_weights(plain_models.weights, "smollm2-135m")
+        voice = load_voice_config(plain_models.weights).talker.voices[0]
+        yield plain.Running(host, pool, llama, conditioner, voice)
+    finally:
+        await host.stage.stop()
+        pool.close()
+
+
+async def test_texts_that_come_slowly_and_at_random_times(running: plain.Running) -> None:
+    """Six replies at once, some preempted and read again, and a slot's next reply after its last."""
+    rng = random.Random(8)
+    for turn in range(2):
+        texts = plain.TEXTS[turn:] + plain.TEXTS[:turn]
+        numbers = [running.begin(slot) for slot in range(plain.SLOTS)]
+        paces = [lambda: 0.0, lambda: rng.random() * 0.2, lambda: 0.02, lambda: 0.1, lambda: rng.random() * 0.05, None]
+        await asyncio.gather(
+            *(running.say(n, plain.pieces_of(t), p) for n, t, p in zip(numbers, texts, paces, strict=True)),
+            running.host.released(*numbers),
+        )
+        for slot, number in enumerate(numbers):
+            plain.check(running, number, slot, plain.pieces_of(texts[slot]))
+    assert int(running.pool.row_faults[0]) == 0

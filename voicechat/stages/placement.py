@@ -1,0 +1,126 @@
+"""Where a stage's model runs, how its vLLM engine is set up for that, and whether the memory is there. No torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+MIB = 1 << 20
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of one stage. ``gpu`` None: the CPU, and nothing else counts.
+
+    ``gpu``: number of its GPU among those that the server sees; ``rows_gpu``: the GPU that holds the rows, if it is
+    another; ``memory_mb``: all that the stage may take of its GPU. ``runner``: which of vLLM's model runners;
+    ``compiled``: whether torch.compile goes over the model before CUDA graphs are captured of it.
+    """
+
+    gpu: int | None = None
+    rows_gpu: int | None = None
+    memory_mb: int = 0
+    runner: Literal["v1", "v2"] = "v2"
+    graphs: bool = True
+    compiled: bool = False
+    async_scheduling: bool = True
+
+    @property
+    def on_gpu(self) -> bool:
+        """True if the stage runs on a GPU."""
+        return self.gpu is not None
+
+    @property
+    def rows_device(self) -> int:
+        """Number of the rows' GPU among those that the stage's process sees."""
+        return 0 if self.rows_gpu is None or self.rows_gpu == self.gpu else 1
+
+    @property
+    def gpus(self) -> list[int]:
+        """GPUs that the stage's process has to see, its own first."""
+        if self.gpu is None:
+            return []
+        return [self.gpu] if not self.rows_device else [self.gpu, self.rows_gpu or 0]
+
+
+def see_gpus(gpus: Sequence[int], environ: Any = os.environ) -> None:
+    """Let this process see these GPUs and no others; before torch is imported. Raises ValueError for a wrong number."""
+    given = [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    try:
+        names = [given[gpu] if given else str(gpu) for gpu in gpus]
+    except IndexError:
+        raise ValueError(f"GPU {max(gpus)} is not among CUDA_VISIBLE_DEVICES={','.join(given)}") from None
+    environ["CUDA_VISIBLE_DEVICES"] = ",".join(names)
+    environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+
+
+def prepare_engine(place: Placement, environ: Any = os.environ) -> None:
+    """Environment of a process with a vLLM engine; before vLLM is imported."""
+    if place.on_gpu:
+        see_gpus(place.gpus, environ)
+        environ["VLLM_USE_V2_MODEL_RUNNER"] = str(int(place.runner == "v2"))
+
+
+def engine_options(place: Placement, scheduler: str, *, embeddings: bool) -> dict[str, Any]:
+    """Arguments for ``AsyncEngineArgs`` that depend on the place.
+
+    ``scheduler`` is the qualified name of the stage's scheduler class for engines that don't schedule ahead; the one
+    for those that do has ``Async`` in front of its name. ``embeddings``: the stage edits input embeddings.
+    Raises :class:`~voicechat.stages.runner.UnknownVllm` for a version that the hooks don't know.
+    """
+    import vllm
+
+    from voicechat.stages.runner import check_version
+
+    check_version(vllm.__version__)
+    if not place.on_gpu:
+        return {
+            "enforce_eager": True,
+            "block_size": 32,
+            "async_scheduling": False,
+            "scheduler_cls": scheduler,
+            "enable_prompt_embeds": embeddings,
+        }
+    module, _, name = scheduler.rpartition(".")
+    options: dict[str, Any] = {
+        "enforce_eager": not place.graphs,
+        "async_scheduling": place.async_scheduling,
+        "scheduler_cls": f"{module}.Async{name}" if place.async_scheduling else scheduler,
+        # The first runner has a buffer of embeddings only with this on; for the second, the hook brings one.
+        "enable_prompt_embeds": embeddings and place.runner == "v1",
+        "gpu_memory_utilization": _share(place),
+    }
+    if place.graphs:
+        options["compilation_config"] = (
+            {"cudagraph_mode": "FULL_AND_PIECEWISE"} if place.compiled else {"mode": 0, "cudagraph_mode": "FULL"}
+        )
+    return options
+
+
+def _share(place: Placement) -> float:
+    """The part of the GPU's memory that the engine checks for and keeps to."""
+    from vllm.platforms import current_platform
+
+    total = current_platform.get_device_total_memory()
+    return min(0.99, max(0.01, place.memory_mb * MIB / total))
+
+
+class OverBudget(RuntimeError):
+    """The configured memory does not fit; ``str()`` lists who wants how much of which GPU."""
+
+
+def check_budgets(budgets: Mapping[int, Mapping[str, int]], memory: Mapping[int, tuple[int, int]]) -> None:
+    """Compare MiB by GPU and stage with (free, total) bytes of each GPU. Raises :class:`OverBudget`."""
+    faults = []
+    for gpu, stages in sorted(budgets.items()):
+        free, total = memory[gpu]
+        wanted = sum(stages.values())
+        if wanted * MIB > free:
+            parts = " + ".join(f"{name} {size}" for name, size in stages.items())
+            faults.append(
+                f"GPU {gpu}: {parts} = {wanted} MiB are configured, but {free // MIB} of {total // MIB} MiB are free"
+            )
+    if faults:
+        raise OverBudget("; ".join(faults))
