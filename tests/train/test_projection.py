@@ -8,22 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
 from tests.train.small_llm import WIDTH, write_llm
 from voicechat.assemble.projection import ProjectionError, check_projection, read_card, talker_sha256
-from voicechat.models.embedded.frontend import TextFrontend
+from voicechat.models.embedded.frontend import TextFrontend, read_text
 from voicechat.models.embedded.talker import BOS, EOS, VOCABULARY, Conditioner, TalkerNet
 from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig, VoiceConfig, random_weights
 from voicechat.train.cli import add_arguments, main
-from voicechat.train.common import Work
+from voicechat.train.common import Work, write_arrays
+from voicechat.train.data import pointers
 from voicechat.train.projection import TINY_PLAN, find_reference, thinker_step
 from voicechat.train.projection_data import row_tokens, walk
 from voicechat.train.projection_fit import FitPlan, soft_cross_entropy
 
-TALKER = TalkerConfig(layers=2, width=64, heads=2, feed_forward=96, thinkers=(("known", 576), ("other", 8)))
+TALKER = TalkerConfig(
+    layers=2, width=64, heads=2, feed_forward=96, voices=("ann",), thinkers=(("known", 576), ("other", 8))
+)
 VOICEBOX = VoiceBoxConfig(width=32, frame_blocks=2)
 
 
@@ -240,3 +244,57 @@ def test_a_thinker_that_the_talker_knows_gets_its_own_matrix_again(
     )  # fmt: skip
     assert measured["replies"] >= 1
     assert measured["gap_closed"] > 0.8
+
+
+def training_folder(root: Path, voice: str) -> Work:
+    """As far as it matters here, what a training leaves: replies, rows with their sound's ends, codes that fit them."""
+    work = Work(root)
+    rng = np.random.default_rng(0)
+    words = ("red", "blue", "green", "one", "two", "three", "cats", "dogs", "fish", "birds", "run", "sleep")
+    texts = [f"the {a} {b}." for a, b in zip(words, words[5:] + words[:5], strict=True)]
+    items = [{"prompt": "say it", "system": "", "text": text} for text in texts]
+    work.file("texts", "someone.json").write_text(json.dumps(items), encoding="utf-8")
+    work.file("voices.json").write_text(json.dumps([voice]), encoding="utf-8")
+    marks = [read_text(text) for text in texts]
+    lengths = [rng.integers(600, 2400, len(rows)).cumsum() for rows in marks]
+    # the code says the row's symbol: it can be learnt from nothing but the text
+    codes = [np.asarray([7 * rows[at].symbol for at in pointers(ends.astype(np.int32), -(-ends[-1] // 960))[:-1]])
+             for rows, ends in zip(marks, lengths, strict=True)]  # fmt: skip
+    write_arrays(
+        work.file("speech", voice, "someone", "000000.npz"), rows=np.asarray([len(rows) for rows in marks]),
+        symbols=np.concatenate([[mark.symbol for mark in rows] for rows in marks]).astype(np.uint8),
+        ends=np.concatenate(lengths).astype(np.int32),
+        positions=np.concatenate([[mark.end for mark in rows] for rows in marks]).astype(np.int32),
+    )  # fmt: skip
+    write_arrays(
+        work.file("codes.npz"), codes=np.concatenate(codes).astype(np.int16), counts=np.asarray(list(map(len, codes))),
+        voice=np.zeros(len(codes), np.int64), text_set=np.asarray(["someone"] * len(codes)),
+        index=np.arange(len(codes)),
+    )  # fmt: skip
+    return work
+
+
+def test_a_training_gives_the_codes_of_real_speech(llm: Path, weights: Path, tmp_path: Path) -> None:
+    """No Thinker that the Talker knows is needed then."""
+    training = training_folder(tmp_path, TALKER.voices[0])
+    plan = replace(TINY_PLAN, fit=FitPlan(steps=30, batch_steps=600, report=10, rate=3e-3, warm_up=2))
+    measured = thinker_step(
+        tmp_path, name="neox", folder=llm, reference=None, weights=weights, plan=plan, device=torch.device("cpu")
+    )
+    assert measured["with_hidden"] < measured["without_hidden"]
+    assert "reference" not in measured
+    points = curve(Work(tmp_path / "projections" / "neox"))
+    assert points[-1]["loss"] < points[0]["loss"]
+    training.file("voices.json").write_text('["stranger"]', encoding="utf-8")
+    with pytest.raises(ValueError, match="has the voices stranger"):
+        thinker_step(
+            tmp_path, name="neox", folder=llm, reference=None, weights=weights, plan=plan, device=torch.device("cpu")
+        )
+
+
+def test_without_a_reference_or_codes_it_says_what_to_do(llm: Path, weights: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="voicechat assemble --model embedded-tiny"):
+        thinker_step(
+            tmp_path, name="neox", folder=llm, reference=None, weights=weights, plan=TINY_PLAN,
+            device=torch.device("cpu"),
+        )  # fmt: skip

@@ -33,7 +33,9 @@ def coded_replies(
     ``voices``: those of the Talker. Raises ValueError if the training has other voices or too few replies.
     """
     if training.voices() != voices:
-        raise ValueError(f"{training.root} has the voices {', '.join(training.voices())}; the Talker's are {voices}")
+        raise ValueError(
+            f"{training.root} has the voices {', '.join(training.voices())}; the Talker's are {', '.join(voices)}"
+        )
     replies = {
         (text_set, index): item
         for text_set in training.text_sets()
