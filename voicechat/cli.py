@@ -23,6 +23,17 @@ _MODULES = {
 """Subcommands that live in a module: ``add_arguments(parser)``, ``main(options) -> exit code``; and a line of help."""
 
 
+_FLAGS = {
+    "device": "device",
+    "host": "server.host",
+    "port": "server.port",
+    "brain": "brain.url",
+    "brain_model": "brain.model",
+    "brain_api_key": "brain.api_key",
+}
+"""Options that stand for a setting."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -84,6 +95,11 @@ def _parser(named: str | None) -> argparse.ArgumentParser:
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="a name in configs/ or a YAML file; default embedded")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="what the models run on (device)")
+    parser.add_argument("--brain", metavar="URL", help="a chat completions endpoint that thinks instead (brain.url)")
+    parser.add_argument("--brain-model", metavar="NAME", help="its name of the model (brain.model)")
+    parser.add_argument(
+        "--brain-api-key", metavar="KEY", help="its key (brain.api_key); in VOICECHAT_BRAIN__API_KEY it is not shown"
+    )
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="any setting; may be repeated"
     )
@@ -94,7 +110,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     from voicechat.config import ConfigError, load_settings
 
     overrides = list(options.overrides)
-    for name, key in (("device", "device"), ("host", "server.host"), ("port", "server.port")):
+    for name, key in _FLAGS.items():
         value = getattr(options, name, None)
         if value is not None:
             overrides.append(f"{key}={value}")
@@ -141,6 +157,8 @@ def _config(options: argparse.Namespace) -> int:
 
     tree = _settings(options).model_dump(mode="json")
     tree["server"]["api_keys"] = ["(hidden)" for _ in tree["server"]["api_keys"]]
+    if tree["brain"]["api_key"] is not None:
+        tree["brain"]["api_key"] = "(hidden)"
     print(yaml.safe_dump(tree, sort_keys=False), end="")
     return 0
 

@@ -11,9 +11,10 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 ENV_PREFIX = "VOICECHAT_"
 DEFAULT_MODEL = "embedded"
@@ -139,6 +140,36 @@ class ThinkerSettings(_Section):
     gpu_memory_mb: int = Field(default=4096, ge=512, description="all that it may take of its GPU")
 
 
+class BrainSettings(_Section):
+    """An OpenAI-compatible chat completions endpoint that thinks in place of the bundled Thinker. Times in seconds."""
+
+    url: str | None = Field(default=None, description="such as http://127.0.0.1:8080/v1; unset: the bundled Thinker")
+    model: str | None = Field(default=None, description="the endpoint's name of the model")
+    api_key: str | None = Field(default=None, description="sent as a bearer token")
+    context_tokens: int = Field(default=8192, ge=128, description="tokens that the model reads and writes at most")
+    max_tokens: int | None = Field(default=None, ge=1, description="of a request that does not say; unset: no bound")
+    connect_timeout_s: float = Field(default=5.0, gt=0)
+    first_token_timeout_s: float = Field(default=60.0, gt=0, description="how long the first token may take")
+    idle_timeout_s: float = Field(default=30.0, gt=0, description="how long the next token may take")
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("not an address like http://HOST/v1")
+        return value.rstrip("/").removesuffix("/chat/completions")
+
+    @model_validator(mode="after")
+    def _both(self) -> BrainSettings:
+        if (self.url is None) != (self.model is None):
+            given, lacks = ("url", "model") if self.model is None else ("model", "url")
+            raise ValueError(f"brain.{given} is set, but brain.{lacks} is not")
+        return self
+
+
 class TalkerSettings(_Section):
     """The Talker's engine."""
 
@@ -202,6 +233,7 @@ class Settings(_Section):
     assemble: AssembleSettings = AssembleSettings()
     pool: PoolSettings = PoolSettings()
     thinker: ThinkerSettings = ThinkerSettings()
+    brain: BrainSettings = BrainSettings()
     talker: TalkerSettings = TalkerSettings()
     voicebox: VoiceBoxSettings = VoiceBoxSettings()
     ears: EarsSettings = EarsSettings()

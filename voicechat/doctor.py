@@ -81,6 +81,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         _disk,
         _device,
         _models,
+        _brain,
         _port,
     )
     for check in checks:
@@ -269,6 +270,22 @@ def _models(settings: Settings) -> Iterator[Finding]:
         )
     else:
         yield Finding("models", Level.OK, f"{settings.model.name} is assembled")
+
+
+def _brain(settings: Settings) -> Iterator[Finding]:
+    """Whether the endpoint that thinks in place of the Thinker answers, and knows the model."""
+    if settings.brain.url is None:
+        return
+    from voicechat.brain.stage import look
+    from voicechat.cascade.launch import brain_options
+
+    shown = f"{settings.brain.model} at {settings.brain.url}"
+    fault = look(brain_options(settings))
+    if fault is None:
+        yield Finding("brain", Level.OK, f"{shown} answers")
+    else:
+        advice = "check brain.url, brain.model and brain.api_key, and that the endpoint runs"
+        yield Finding("brain", Level.FAIL if fault.lasting else Level.WARN, f"{shown}: {fault}", advice)
 
 
 def _port(settings: Settings) -> Iterator[Finding]:

@@ -65,15 +65,13 @@ async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterat
     )
     config = ThinkerConfig(
         model_dir=str(plain_models.thinker),
-        ears_dir=None,
+        ears=None,
         pool=spec,
         dtype="float32",
         max_num_seqs=4,
         max_model_len=512,
         kv_cache_bytes=40 << 20,
         threads=1,
-        ears_threads=1,
-        ears_beam_size=1,
         default_max_tokens=TOKENS,
         temperature=0.0,
         top_p=1.0,

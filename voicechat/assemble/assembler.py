@@ -46,7 +46,8 @@ _PACKED_WEIGHTS = ("talker.safetensors", "voicebox.safetensors", "voice.json")
 class AssembledPaths:
     """Folders that the stages load.
 
-    ``thinker``: Hugging Face folder of the LLM. ``talker``: Hugging Face folder of the Talker, exported for vLLM.
+    ``thinker``: Hugging Face folder of the LLM; not made if a brain elsewhere thinks. ``talker``: Hugging Face folder of
+    the Talker, exported for vLLM.
     ``ears``: faster-whisper's folder. ``weights``: the trained Talker and VoiceBox as the package carries them.
     ``detectors``: Silero VAD and Smart Turn, which the server itself loads.
     """
@@ -67,19 +68,20 @@ def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bo
     reporter = reporter or Reporter()
     data = settings.data_dir
     weights, plans = _plans(settings)
-    if not all(is_whole(plan.folder, plan.recipe, verify=verify) for plan in plans if plan.folder_is_ours):
+    wanted = _wanted(settings, plans)
+    if not all(is_whole(plan.folder, plan.recipe, verify=verify) for plan in wanted):
         with locked(data, reporter):
             remove_partials(data)
             fetcher = Fetcher(settings.assemble, data, reporter)
-            for plan in plans:
-                if plan.folder_is_ours and not is_whole(plan.folder, plan.recipe, verify=verify):
+            for plan in wanted:
+                if not is_whole(plan.folder, plan.recipe, verify=verify):
                     plan.check_space()
                     with new_folder(plan.folder) as folder:
                         plan.make(folder, fetcher, reporter)
                         write_stamp(folder, plan.recipe)
             fetcher.discard_downloads()
         reporter.say(f"{settings.model.name} is assembled in {data}")
-    if settings.model.talker.projection is not None:
+    if settings.model.talker.projection is not None and settings.brain.url is None:
         check_projection(settings.model.talker.projection, weights, hidden_size(plans[0].folder))
     thinker, ears, talker, detectors = (plan.folder for plan in plans)
     return AssembledPaths(thinker=thinker, talker=talker, ears=ears, weights=weights, detectors=detectors)
@@ -88,7 +90,16 @@ def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bo
 def missing_parts(settings: Settings) -> list[str]:
     """Names of the folders that :func:`assemble` would still have to make. Raises AssembleError."""
     _, plans = _plans(settings)
-    return [plan.folder.name for plan in plans if plan.folder_is_ours and not is_whole(plan.folder, plan.recipe)]
+    return [plan.folder.name for plan in _wanted(settings, plans) if not is_whole(plan.folder, plan.recipe)]
+
+
+def _wanted(settings: Settings, plans: list[_Plan]) -> list[_Plan]:
+    """Those that are ours to make: no Thinker if a brain elsewhere thinks."""
+    return [
+        plan
+        for plan in plans
+        if plan.folder_is_ours and not (settings.brain.url is not None and isinstance(plan, _Thinker))
+    ]
 
 
 def _plans(settings: Settings) -> tuple[Path, list[_Plan]]:

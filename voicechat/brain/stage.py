@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,14 +88,18 @@ class BrainStage:
 
     async def start(self) -> None:
         """Wait until the endpoint answers. Raises RuntimeError if it refuses the key or does not know the model."""
-        options = self._options
-        self._endpoint = Endpoint(options.url, options.model, options.api_key, options.connect_timeout)
+        self.open()
         try:
             await self._look()
         except BrainError as error:
             await self.stop()
-            raise RuntimeError(f"{error} (brain.url is {options.url})") from None
+            raise RuntimeError(f"{error} (brain.url is {self._options.url})") from None
         self._up = True
+
+    def open(self) -> None:
+        """Make the session, without a look at the endpoint."""
+        options = self._options
+        self._endpoint = Endpoint(options.url, options.model, options.api_key, options.connect_timeout)
 
     async def stop(self) -> None:
         """Close every request, and then the connections."""
@@ -136,25 +140,36 @@ class BrainStage:
             self._on_message(error.failed(message.id))
 
     async def _converse(self, endpoint: Endpoint, message: Generate) -> None:
-        """Ask, in a milder dialect if the endpoint does not understand a field of ours."""
-        while True:
-            options = self._options
-            dialect = self._dialect
-            body = completion_body(
+        options = self._options
+
+        async def read(body: dict[str, Any]) -> None:
+            await self._read(endpoint, message.id, body)
+
+        await self._in_dialect(
+            read,
+            lambda dialect: completion_body(
                 message,
                 options.model,
                 system_prompt=options.system_prompt,
                 max_tokens=options.max_tokens,
                 dialect=dialect,
-            )
+            ),
+        )
+
+    async def _in_dialect(
+        self, use: Callable[[dict[str, Any]], Awaitable[None]], make: Callable[[Dialect], dict[str, Any]]
+    ) -> None:
+        """Ask with a body; if the endpoint does not understand a field of ours, in a milder dialect from then on."""
+        while True:
+            dialect = self._dialect
             try:
-                await self._read(endpoint, message.id, body)
+                await use(make(dialect))
                 return
             except BrainError as error:
                 milder = dialect.milder(str(error)) if error.kind == "invalid" else None
                 if milder is None:
                     raise
-                log.info("the brain does not take %s; asking without", dialect)
+                log.info("the brain does not take %s", dialect)
                 self._dialect = milder
 
     async def _read(self, endpoint: Endpoint, number: int, body: dict[str, Any]) -> None:
@@ -169,13 +184,13 @@ class BrainStage:
                 async for value in objects:
                     self._reachable = True
                     if over:
-                        continue
+                        continue  # to the end, so that the connection can be used again
                     if value is not End.DONE:
                         self._say(number, reply.take(value))
                     if value is End.DONE or (reply.reason is not None and reply.counts is not None):
-                        over = True
                         self._close(number, reply)
-                    if reply.reason is not None or over:
+                        over = True
+                    if over or reply.reason is not None:
                         bound.reschedule(loop.time() + LINGER_S)
                     elif reply.begun:
                         bound.reschedule(loop.time() + options.idle_timeout)
@@ -185,6 +200,9 @@ class BrainStage:
                 raise BrainError(f"The brain {what}. Please try again.") from None
         except MalformedReply as error:
             raise BrainError(f"The brain sent a reply that can't be read: {error}.") from None
+        except BrainError:
+            if not over:
+                raise
         if not over:
             if reply.reason is None:
                 raise BrainError("The brain broke off in the middle of its reply. Please try again.")
@@ -221,7 +239,7 @@ class BrainStage:
         shown = ""
         for attempt in range(1 << 62):
             try:
-                await self._check()
+                await self.check()
             except BrainError as error:
                 if error.lasting or error.kind == "invalid":
                     raise
@@ -233,8 +251,11 @@ class BrainStage:
                 return
             await asyncio.sleep(PROBE_PAUSES[min(attempt, len(PROBE_PAUSES) - 1)])
 
-    async def _check(self) -> None:
-        """Does the endpoint answer, and know the model? A list of models is enough; else it writes one token."""
+    async def check(self) -> None:
+        """Does the endpoint answer, and know the model? A list of models is enough; else it writes one token.
+
+        Raises :class:`BrainError` if not.
+        """
         assert self._endpoint is not None
         options = self._options
         try:
@@ -248,16 +269,30 @@ class BrainStage:
             raise BrainError("The brain did not answer in time.") from None
 
     async def _probe(self, endpoint: Endpoint, question: Generate) -> None:
-        while True:
-            body = completion_body(
-                question, self._options.model, system_prompt="Answer.", max_tokens=1, dialect=self._dialect
-            )
-            try:
-                async for _ in endpoint.stream(body):
-                    pass
-                return
-            except BrainError as error:
-                milder = self._dialect.milder(str(error)) if error.kind == "invalid" else None
-                if milder is None:
-                    raise
-                self._dialect = milder
+        async def drain(body: dict[str, Any]) -> None:
+            async for _ in endpoint.stream(body):
+                pass
+
+        await self._in_dialect(
+            drain,
+            lambda dialect: completion_body(
+                question, self._options.model, system_prompt="Answer.", max_tokens=1, dialect=dialect
+            ),
+        )
+
+
+def look(options: BrainOptions) -> BrainError | None:
+    """Ask the endpoint once whether it answers and knows the model; None if so. For a program without a loop."""
+
+    async def check() -> BrainError | None:
+        stage = BrainStage(options, on_message=lambda message: None, on_death=lambda stage, how: None)
+        stage.open()
+        try:
+            await stage.check()
+        except BrainError as error:
+            return error
+        finally:
+            await stage.stop()
+        return None
+
+    return asyncio.run(check())

@@ -6,22 +6,24 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from voicechat.assemble import AssembledPaths
 from voicechat.assemble.folder import context_length, hidden_size
 from voicechat.assemble.projection import projection_file
+from voicechat.brain.stage import BrainOptions, BrainStage
 from voicechat.cascade import gpus
 from voicechat.cascade.api import EARS_RATE, PCM_RATE, ModelInfo
 from voicechat.cascade.chunks import ChunkPolicy
 from voicechat.cascade.coordinator import Coordinator
 from voicechat.cascade.pool import Pool, PoolSpec
-from voicechat.cascade.stage import Stage
+from voicechat.cascade.stage import Stage, StageLike
 from voicechat.config import ChunkSettings, Settings
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT
-from voicechat.stages import keeper, talker, thinker, voicebox
+from voicechat.stages import ears, keeper, talker, thinker, voicebox
+from voicechat.stages.ears import EarsConfig, EarsSpec
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
         False: chunk_policy(settings.voicebox.quality_first),
     }
     level = logging.getLevelNamesMapping()[settings.server.log_level.upper()]
-    helpers = {}
+    helpers: dict[str, Callable[..., StageLike]] = {}
     if (keeping := gpus.keeper_config(settings, spec, level)) is not None:
         helpers["keeper"] = functools.partial(Stage, "keeper", keeper.run, (keeping,))
     return Coordinator(
@@ -47,9 +49,7 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
         Pool(spec, create=True),
         {
             **helpers,
-            "thinker": functools.partial(
-                Stage, "thinker", thinker.run, (thinker_config(settings, paths, spec, level),)
-            ),
+            **thinking(settings, paths, spec, level),
             "talker": functools.partial(
                 Stage, "talker", talker.run, (talker_config(settings, paths, spec, voice, level),)
             ),
@@ -61,6 +61,38 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
         decodes=settings.voicebox.max_concurrency * settings.voicebox.max_batch,
         acquire_timeout=settings.pool.acquire_timeout_s,
         max_waiting=settings.pool.max_waiting,
+        hidden_states=settings.brain.url is None,
+    )
+
+
+def thinking(
+    settings: Settings, paths: AssembledPaths, spec: PoolSpec, level: int
+) -> dict[str, Callable[..., StageLike]]:
+    """The Thinker with its ears, or a brain elsewhere and the ears in a process of their own."""
+    if settings.brain.url is None:
+        config = thinker_config(settings, paths, spec, level)
+        return {"thinker": functools.partial(Stage, "thinker", thinker.run, (config,))}
+    hearing = EarsConfig(ears=ears_spec(settings, paths), pool=spec, log_level=level)
+    return {
+        "thinker": functools.partial(BrainStage, brain_options(settings)),
+        "ears": functools.partial(Stage, "ears", ears.run, (hearing,)),
+    }
+
+
+def brain_options(settings: Settings) -> BrainOptions:
+    """Where the brain is, and how it is asked; there must be one."""
+    mine = settings.brain
+    assert mine.url is not None
+    assert mine.model is not None
+    return BrainOptions(
+        url=mine.url,
+        model=mine.model,
+        api_key=mine.api_key,
+        system_prompt=settings.model.thinker.system_prompt or SYSTEM_PROMPT,
+        max_tokens=mine.max_tokens,
+        connect_timeout=mine.connect_timeout_s,
+        first_token_timeout=mine.first_token_timeout_s,
+        idle_timeout=mine.idle_timeout_s,
     )
 
 
@@ -73,7 +105,7 @@ def model_info(
         voices=tuple(voices),
         default_voice=voices[0],
         sees=False,
-        context_tokens=settings.thinker.max_model_len,
+        context_tokens=settings.thinker.max_model_len if settings.brain.url is None else settings.brain.context_tokens,
         created=int(time.time()),
         about={voice: dict(about[voice]) for voice in voices if voice in about},
     )
@@ -81,6 +113,8 @@ def model_info(
 
 def within_context(settings: Settings, paths: AssembledPaths) -> Settings:
     """The settings, with no more tokens than the Thinker was made for."""
+    if settings.brain.url is not None:
+        return settings
     most = context_length(paths.thinker)
     if most is None or most >= settings.thinker.max_model_len:
         return settings
@@ -90,12 +124,13 @@ def within_context(settings: Settings, paths: AssembledPaths) -> Settings:
 
 
 def pool_spec(settings: Settings, paths: AssembledPaths) -> PoolSpec:
-    """Size of the pool: slots as set, rows as wide as the Thinker."""
+    """Size of the pool: slots as set, rows as wide as the Thinker; a brain elsewhere shows no hidden states."""
+    rows, width = (settings.pool.max_rows, hidden_size(paths.thinker)) if settings.brain.url is None else (1, 1)
     return PoolSpec(
         name=PoolSpec.new_name(),
         slots=settings.pool.slots,
-        hidden_size=hidden_size(paths.thinker),
-        max_rows=settings.pool.max_rows,
+        hidden_size=width,
+        max_rows=rows,
         max_symbols=settings.pool.max_symbols,
         pcm_samples=int(settings.pool.ring_seconds * PCM_RATE),
         bays=settings.pool.slots,
@@ -114,15 +149,13 @@ def thinker_config(settings: Settings, paths: AssembledPaths, spec: PoolSpec, le
     mine, model = settings.thinker, settings.model.thinker
     return thinker.ThinkerConfig(
         model_dir=str(paths.thinker),
-        ears_dir=str(paths.ears),
+        ears=ears_spec(settings, paths),
         pool=spec,
         dtype=model.dtype,
         max_num_seqs=mine.max_num_seqs,
         max_model_len=mine.max_model_len,
         kv_cache_bytes=mine.kv_cache_mb << 20,
         threads=mine.threads,
-        ears_threads=settings.ears.threads,
-        ears_beam_size=settings.ears.beam_size,
         default_max_tokens=mine.default_max_tokens,
         temperature=mine.temperature,
         top_p=mine.top_p,
@@ -131,8 +164,13 @@ def thinker_config(settings: Settings, paths: AssembledPaths, spec: PoolSpec, le
         log_level=level,
         place=gpus.place(settings, "thinker"),
         cores=mine.cores or (),
-        ears_compute_type=settings.ears.compute_type,
     )
+
+
+def ears_spec(settings: Settings, paths: AssembledPaths) -> EarsSpec:
+    """Which ears listen, and how."""
+    mine = settings.ears
+    return EarsSpec(dir=str(paths.ears), threads=mine.threads, beam_size=mine.beam_size, compute_type=mine.compute_type)
 
 
 def talker_config(
@@ -142,10 +180,11 @@ def talker_config(
     voice: dict[str, Any],
     level: int,
 ) -> talker.TalkerConfig:
-    """What the Talker's process is told. A Thinker that the weights know nothing of is read by its text alone, unless
-    a projection was fitted for it."""
-    mine, source, projection = settings.talker, settings.model.thinker, settings.model.talker.projection
-    known = [name for name, _ in voice["talker"]["thinkers"]]
+    """What the Talker's process is told. A brain elsewhere, and a Thinker that the weights know nothing of and no
+    projection was fitted for, are read by their text alone."""
+    mine, source = settings.talker, settings.model.thinker
+    projection = settings.model.talker.projection if settings.brain.url is None else None
+    known = [name for name, _ in voice["talker"]["thinkers"]] if settings.brain.url is None else []
     return talker.TalkerConfig(
         model_dir=str(paths.talker),
         weights_dir=str(paths.weights),

@@ -302,6 +302,9 @@ class Talker(Host):
         except BlockingIOError:
             pass  # its queue is full of wake-ups already
 
+    async def answer(self) -> None:
+        await self._engine.is_sleeping()  # goes to the engine core and back
+
     async def close(self) -> None:
         if self._engine is not None:
             self._engine.shutdown()

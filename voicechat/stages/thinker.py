@@ -6,12 +6,9 @@ import asyncio
 import logging
 import socket
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import (
@@ -22,11 +19,12 @@ from voicechat.cascade.messages import (
     Piece,
     Released,
     Transcribe,
-    Transcript,
     Turn,
     Written,
 )
 from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.cascade.tools import as_text
+from voicechat.stages.ears import EarsSpec, Listener
 from voicechat.stages.host import Host, engine_prompt, prepare_process, run_host
 from voicechat.stages.placement import Placement, engine_options, prepare_engine
 
@@ -34,18 +32,16 @@ log = logging.getLogger(__name__)
 
 
 class ThinkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Thinker's process needs to know. Folders are local; ``None`` for ears means a model that needs none."""
+    """What the Thinker's process needs to know. The folder is local; ``ears`` None is a model that needs none."""
 
     model_dir: str
-    ears_dir: str | None
+    ears: EarsSpec | None
     pool: PoolSpec
     dtype: str
     max_num_seqs: int
     max_model_len: int
     kv_cache_bytes: int
     threads: int
-    ears_threads: int
-    ears_beam_size: int
     default_max_tokens: int
     temperature: float
     top_p: float
@@ -54,7 +50,6 @@ class ThinkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_level: int
     cores: tuple[int, ...] = ()
     place: Placement = Placement()
-    ears_compute_type: str = "int8"
 
 
 def run(sock: socket.socket, config: ThinkerConfig) -> None:
@@ -72,9 +67,7 @@ class Thinker(Host):
         self.config = config
         self.pool = Pool(config.pool)
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._hearing: dict[int, Future[str]] = {}
-        self._ears_thread = ThreadPoolExecutor(1, thread_name_prefix="ears")
-        self._ears: Any = None
+        self._listener = Listener(self, self.pool, config.ears)
         self._engine: Any = None
 
     async def warm_up(self) -> dict[str, str | int | float]:
@@ -86,10 +79,7 @@ class Thinker(Host):
         from voicechat.stages.bookkeeping import CONFIG_KEY
 
         config = self.config
-        loop = asyncio.get_running_loop()
-        ears = None
-        if config.ears_dir is not None:
-            ears = loop.run_in_executor(self._ears_thread, self._load_ears)
+        ears = self._listener.load()
         self._engine = AsyncLLM.from_engine_args(
             AsyncEngineArgs(
                 model=config.model_dir,
@@ -111,8 +101,7 @@ class Thinker(Host):
             )
         )
         self.prompt = ChatPrompt(self._engine.get_tokenizer(), config.system_prompt)
-        if ears is not None:
-            await ears
+        await ears
         # The system turn's keys and values stay in the prefix cache from here on.
         for question in ("Hello!", "What is the capital of France?"):
             ids = self.prompt.ids([Turn("user", question)])
@@ -125,29 +114,16 @@ class Thinker(Host):
         self.spawn(self.watch(self._engine), "watch")
         return {"seconds": round(time.monotonic() - started, 2), "max_model_len": config.max_model_len}
 
-    def _load_ears(self) -> None:
-        from voicechat.models.embedded.ears import Ears
-
-        assert self.config.ears_dir is not None
-        self._ears = Ears(
-            self.config.ears_dir,
-            threads=self.config.ears_threads,
-            beam_size=self.config.ears_beam_size,
-            compute_type=self.config.ears_compute_type,
-        )
-        self._ears.warm_up()
-
     def handle(self, message: Message) -> None:
         match message:
             case Generate():
                 self._running[message.id] = self.spawn(self._generate(message), f"generate-{message.id}")
             case Transcribe():
-                self._hearing[message.id] = self._listen(message)
+                self._listener.listen(message)
             case Abort():
                 if (task := self._running.get(message.id)) is not None:
                     self.cancel(task)
-                if (hearing := self._hearing.get(message.id)) is not None:
-                    hearing.cancel()  # takes effect only if it still waits for its turn
+                self._listener.abort(message.id)
             case _:
                 raise TypeError(f"not a message for the thinker: {message!r}")
 
@@ -172,7 +148,7 @@ class Thinker(Host):
 
         request_id, ack = f"{message.id}", 0
         try:
-            ids = self.prompt.ids(message.turns)
+            ids = self.prompt.ids(as_text(message, self.config.system_prompt))
             room = self.config.max_model_len - len(ids)
             wanted = message.max_tokens or self.config.default_max_tokens
             if room < 1 or (message.max_tokens is not None and message.max_tokens > room):
@@ -216,32 +192,10 @@ class Thinker(Host):
         )
         return Failed(message.id, text, invalid=True, param="max_tokens", code="context_length_exceeded")
 
-    def _listen(self, message: Transcribe) -> Future[str]:
-        """Queue a sound for the ears; its :class:`Transcript` (or :class:`Failed`) follows in any case."""
-        pcm = self.pool.bays[message.bay, : message.count].copy()
-        started = time.monotonic()
-        hearing: Future[str] = self._ears_thread.submit(self._hear, pcm)
-
-        async def answer() -> None:
-            try:
-                text = await asyncio.wrap_future(hearing)
-            except asyncio.CancelledError:
-                self.channel.send(Failed(message.id, "the transcription was cancelled"))
-            else:
-                self.channel.send(Transcript(message.id, text, time.monotonic() - started))
-            finally:
-                del self._hearing[message.id]
-
-        self.spawn(answer(), f"transcribe-{message.id}")
-        return hearing
-
-    def _hear(self, pcm: npt.NDArray[np.float32]) -> str:
-        if self._ears is None:
-            raise RuntimeError("this model has no ears of its own, and none were configured")
-        text: str = self._ears.transcribe(pcm)
-        return text
+    async def answer(self) -> None:
+        await self._engine.is_sleeping()  # goes to the engine core and back
 
     async def close(self) -> None:
-        self._ears_thread.shutdown(wait=False, cancel_futures=True)
+        self._listener.close()
         if self._engine is not None:
             self._engine.shutdown()

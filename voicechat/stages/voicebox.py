@@ -103,5 +103,8 @@ class VoiceBox(Host):
         assert self._decoder is not None
         return self._decoder.decode(codes)
 
+    async def answer(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)
+
     async def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
