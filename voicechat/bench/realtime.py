@@ -31,7 +31,7 @@ from voicechat.bench.realtime_rtc import RtcLine
 from voicechat.bench.realtime_scene import PROMPTS, Trace, act
 from voicechat.bench.realtime_trace import Line, LineError
 from voicechat.bench.realtime_ws import WsLine
-from voicechat.bench.script import Recording
+from voicechat.bench.script import Effect, Entry, Recording, Speech
 from voicechat.bench.script_set import Studio, chosen, entries
 from voicechat.bench.script_voices import missing
 from voicechat.bench.spoken import NoVoice
@@ -40,20 +40,21 @@ TRANSPORTS = {"ws": ("ws",), "webrtc": ("webrtc",), "both": ("ws", "webrtc")}
 TURNS = 36
 """Of each transport, unless told otherwise: with both it takes about ten minutes."""
 
-_ANSWER_TOKENS = 40
-_INSTRUCTIONS = "You are a friendly voice assistant. Answer in one short sentence."
+_REPLY_TOKENS = 40
+_SHORT = "You are a friendly voice assistant. Answer in one short sentence."
+_LONG = "You are a friendly voice assistant. Answer at length, in many sentences."
 _WARM_UP = "What is the capital of Italy?"
 
 
-def session_of(detection: str, eagerness: str | None) -> dict[str, Any]:
-    """The settings of all sessions."""
+def session_of(detection: str, eagerness: str | None, *, at_length: bool) -> dict[str, Any]:
+    """The settings of a session; ``at_length``: its replies are to be spoken into."""
     turns: dict[str, Any] = {"type": detection}
     if detection == "semantic_vad":
         turns["eagerness"] = eagerness or "auto"
     return {
         "type": "realtime",
-        "instructions": _INSTRUCTIONS,
-        "max_output_tokens": _ANSWER_TOKENS,
+        "instructions": _LONG if at_length else _SHORT,
+        "max_output_tokens": _REPLY_TOKENS,
         "audio": {"input": {"turn_detection": turns, "transcription": {"model": "whisper-1"}}},
     }
 
@@ -107,32 +108,36 @@ class Bench:
     """Runs turns against one server."""
 
     def __init__(
-        self, http: aiohttp.ClientSession, base: str, headers: dict[str, str], session: dict[str, Any],
-        keep: Path | None,
+        self, http: aiohttp.ClientSession, base: str, headers: dict[str, str], options: argparse.Namespace,
+        prompts: dict[tuple[int, str], Recording],
     ) -> None:  # fmt: skip
         self._http = http
         self._base = base
         self._headers = headers
-        self._session = session
-        self._keep = keep
+        self._options = options
+        self._prompts = prompts
         self.conformance = {transport: Conformance() for transport in TRANSPORTS["both"]}
 
     async def turn(self, transport: str, recording: Recording) -> Verdict:
         """One turn; again with another prompt if the reply was too short for it."""
-        verdict = await self._try(transport, recording, PROMPTS[0])
-        for prompt in PROMPTS[1:]:
+        entry = recording.entry
+        if not entry.kind.in_reply:
+            return await self._try(transport, recording, None)
+        speaker = speaker_of(entry)
+        for text in PROMPTS:
+            verdict = await self._try(transport, recording, self._prompts[speaker, text])
             if verdict.void is None:
                 break
-            verdict = await self._try(transport, recording, prompt)
         return verdict
 
-    async def _try(self, transport: str, recording: Recording, prompt: str) -> Verdict:
+    async def _try(self, transport: str, recording: Recording, prompt: Recording | None) -> Verdict:
         entry = recording.entry
         line: Line | None = None
         trace: Trace | None = None
         try:
             opened = WsLine.open if transport == "ws" else RtcLine.open
-            line = await opened(self._http, self._base, headers=self._headers, session=self._session)
+            session = session_of(self._options.detection, self._options.eagerness, at_length=prompt is not None)
+            line = await opened(self._http, self._base, headers=self._headers, session=session)
             trace = await act(line, recording, prompt)
             verdict = judge(trace)
         except LineError as error:
@@ -144,8 +149,8 @@ class Bench:
             events = [event for _, event in line.record.events]
             verdict.violations = self.conformance[transport].violations(events)
             verdict.server_errors = [event["error"]["message"] for event in events if event["type"] == "error"]
-            if self._keep is not None:
-                keep(self._keep / transport / entry.name, line, trace, verdict)
+            if self._options.keep is not None:
+                keep(self._options.keep / transport / entry.name, line, trace, verdict)
         return verdict
 
 
@@ -171,7 +176,7 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     settings = cli.settings_of(options)
-    studio, recordings, total = await asyncio.to_thread(_recordings, options, settings.data_dir.expanduser())
+    recordings, warm_up, prompts, total = await asyncio.to_thread(_recordings, options, settings.data_dir.expanduser())
     machine = machine_facts()
     transports = TRANSPORTS[options.transport]
     verdicts: list[Verdict] = []
@@ -184,10 +189,10 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
         except ClientError as error:
             raise cli.BenchError(str(error)) from None
         cli.reach_loopback(base)
-        bench = Bench(http, base, client.headers, session_of(options.detection, options.eagerness), options.keep)
+        bench = Bench(http, base, client.headers, options, prompts)
         for _ in range(options.warmup):
             for transport in transports:
-                await bench.turn(transport, studio.say(_WARM_UP))
+                await bench.turn(transport, warm_up)
         bench.conformance = {transport: Conformance() for transport in transports}
         for number, recording in enumerate(recordings):
             for transport in transports:
@@ -228,8 +233,19 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _recordings(options: argparse.Namespace, data: Path) -> tuple[Studio, list[Recording], int]:
-    """The studio, the recordings of this run, and how many entries there are in all."""
+def speaker_of(entry: Entry) -> int:
+    """Who asks for the reply into which ``entry`` is heard."""
+    match entry.source:
+        case Speech(speaker=number) | Effect(seed=number):
+            return number
+    return 0
+
+
+def _recordings(
+    options: argparse.Namespace, data: Path
+) -> tuple[list[Recording], Recording, dict[tuple[int, str], Recording], int]:
+    """The recordings of this run, the question to warm up with, the prompts by (speaker, text), and how many entries
+    there are in all."""
     try:
         studio = Studio(data / "bench-voices")
         possible = studio.possible(entries())
@@ -237,6 +253,10 @@ def _recordings(options: argparse.Namespace, data: Path) -> tuple[Studio, list[R
         if not wanted:
             raise cli.BenchError(f"no entry's name begins with {options.only!r}", 2)
         count = options.turns if options.turns is not None or options.only else TURNS
-        return studio, studio.record(chosen(wanted, count)), len(possible)
+        script = chosen(wanted, count)
+        asking = {speaker_of(entry) for entry in script if entry.kind.in_reply}
+        asked = [(speaker, text) for speaker in sorted(asking) for text in PROMPTS]
+        warm_up, *prompts = studio.say([(0, _WARM_UP), *asked])
+        return studio.record(script), warm_up, dict(zip(asked, prompts, strict=True)), len(possible)
     except NoVoice as error:
         raise cli.BenchError(str(error)) from None

@@ -146,7 +146,7 @@ def _judge_reply(verdict: Verdict, trace: Trace) -> None:
         return
     if stop is not None:
         verdict.faults.append(Fault.FALSE_INTERRUPT)
-    elif len(_created(trace)) > 1:
+    elif _created(trace):
         verdict.faults.append(Fault.FALSE_TURN)
     if stop is None and trace.transport == "webrtc":
         verdict.dip_s = _stall(trace, trace.reply)
@@ -199,12 +199,13 @@ def _pieces(trace: Trace) -> Iterator[Piece]:
 
 def _created(trace: Trace) -> list[float]:
     """When responses were begun because of what was heard."""
-    return [at for at, event in trace.record.all("response.created") if event["response"]["id"] != trace.reply]
+    created = trace.record.all("response.created", trace.first_s)
+    return [at for at, event in created if event["response"]["id"] != trace.reply]
 
 
 def _done(trace: Trace) -> list[dict[str, Any]]:
     """Responses to what was heard that are over."""
-    responses = [event["response"] for _, event in trace.record.all("response.done")]
+    responses = [event["response"] for _, event in trace.record.all("response.done", trace.first_s)]
     return [response for response in responses if response["id"] != trace.reply]
 
 
@@ -264,11 +265,11 @@ def _continuity(trace: Trace) -> Continuity | None:
 
 def _transcripts(trace: Trace) -> list[str]:
     kind = "conversation.item.input_audio_transcription.completed"
-    return [event["transcript"] for _, event in trace.record.all(kind) if event["transcript"]]
+    return [event["transcript"] for _, event in trace.record.all(kind, trace.first_s) if event["transcript"]]
 
 
 def _answer(trace: Trace) -> str:
-    deltas = trace.record.all("response.output_audio_transcript.delta")
+    deltas = trace.record.all("response.output_audio_transcript.delta", trace.first_s)
     return "".join(event["delta"] for _, event in deltas if event["response_id"] != trace.reply)
 
 

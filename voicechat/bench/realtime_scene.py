@@ -11,14 +11,11 @@ from voicechat.bench.script import SOUND_RATE, Expect, Floats, Recording
 from voicechat.media.resample import resample
 
 PROMPTS = (
-    "Tell me a long story about a lighthouse and the people who live in it.",
-    "Describe how bread is made, step by step, from the field to the table.",
-    "Tell me about the seasons of the year, one after another, with many details.",
+    "Tell me a long story about a lighthouse.",
+    "Describe in detail how bread is made.",
+    "Tell me everything about the four seasons.",
 )
-"""Asked in text for a reply that is long enough to be interrupted; the next one if it was not."""
-
-REPLY_TOKENS = 40
-"""Longest reply to a prompt, in the Thinker's tokens."""
+"""Asked for a reply that is long enough to be interrupted; the next one if it was not."""
 
 MISSED_S = 1.5
 """A reply that goes on for so long after somebody began to interrupt was not interrupted."""
@@ -45,12 +42,11 @@ class Trace:
     closed_s: float
 
 
-async def act(line: Line, recording: Recording, prompt: str) -> Trace:
-    """Play ``recording`` over a fresh session, in a reply to ``prompt`` if that is its kind. Raises
-    :class:`LineError`."""
+async def act(line: Line, recording: Recording, prompt: Recording | None) -> Trace:
+    """Play ``recording`` over a fresh session, in a reply to ``prompt`` if there is one. Raises :class:`LineError`."""
     entry = recording.entry
     line.microphone.surround(_fit(line, recording.background) if recording.background is not None else None)
-    reply = await _begin_reply(line, prompt, entry.after_s) if entry.kind.in_reply else None
+    reply = await _begin_reply(line, prompt, entry.after_s) if prompt is not None else None
     said = line.microphone.say(_fit(line, recording.sound))
     if not await _until(line, lambda: line.microphone.sent_at(said.start + said.samples - 1) is not None, 60.0):
         raise LineError("the microphone stood still")
@@ -68,11 +64,9 @@ async def act(line: Line, recording: Recording, prompt: str) -> Trace:
     return Trace(recording, line.transport, line.record, first_s, last_s, spans, reply, time.perf_counter())
 
 
-async def _begin_reply(line: Line, prompt: str, after_s: float) -> str:
+async def _begin_reply(line: Line, prompt: Recording, after_s: float) -> str:
     """Ask for a reply and listen to it for ``after_s``; the response's id."""
-    content = [{"type": "input_text", "text": prompt}]
-    line.tell("conversation.item.create", item={"type": "message", "role": "user", "content": content})
-    line.tell("response.create", response={"max_output_tokens": REPLY_TOKENS})
+    line.microphone.say(_fit(line, prompt.sound))
 
     def heard() -> bool:
         now = time.perf_counter()
@@ -81,7 +75,7 @@ async def _begin_reply(line: Line, prompt: str, after_s: float) -> str:
 
     if not await _until(line, heard, 30.0):
         raise LineError("there was no reply to be interrupted")
-    return str(line.record.all("response.created")[0][1]["response"]["id"])
+    return str(line.record.all("response.created")[-1][1]["response"]["id"])
 
 
 async def _answered(line: Line, last_s: float) -> None:

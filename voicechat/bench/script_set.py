@@ -47,14 +47,14 @@ _QUESTIONS = (
 )  # fmt: skip
 
 _PAUSES = (
-    "What is the best way,{400} to learn the piano?", "How long does it take,{600} to walk five miles?",
-    "Can you give me a tip,{800} for a job interview?", "Tell me something,{300} about the history of Rome.",
+    "What is the best way,{400} to learn the piano?", "How long does it take,{350} to walk five miles?",
+    "Can you give me a tip,{450} for a job interview?", "Tell me something,{300} about the history of Rome.",
     "Is it true,{500} that cats always land on their feet?", "When I go to the beach,{700} what should I take with me?",
-    "What should I cook for dinner,{900} if I only have eggs and rice?", "In which country,{400} was chess invented?",
+    "If I only have eggs and rice,{900} what should I cook for dinner?", "In which country,{500} was chess invented?",
     "If it rains tomorrow,{650} what could we do with the children?", "Before I plant the roses,{550} what do I need?",
     "I would like to know,{750} how many people live in Canada.", "My phone number is five five five,{600} two three,"
     "{500} eight nine. Can you say it back?", "Please compare,{450} a bicycle,{350} and a car.",
-    "Last summer we went to Italy,{850} and now we want to go somewhere colder. Where should we go?",
+    "When we were in Italy last summer,{850} we ate a kind of cake with coffee in it. What is it called?",
 )  # fmt: skip
 
 _HESITATIONS = (
@@ -72,7 +72,7 @@ _NOISY = (
     ("Who was the first person on the moon?", "babble", 15), ("What should I wear when it rains?", "fan", 10),
     ("How can I fall asleep faster?", "street", 20), ("What is a good name for a small dog?", "babble", 20),
     ("What is the freezing point of water?", "street", 10), ("Which animal is the fastest on land?", "babble", 10),
-    ("Can you count to five,{500} and then back again?", "fan", 15), ("Where,{400} do penguins live?", "babble", 15),
+    ("Can you count to five,{350} and then back again?", "fan", 15), ("Near the south pole,{400} how do penguins stay warm?", "babble", 15),
     ("What day comes after Sunday?", "street", 15), ("Why do leaves change color in autumn?", "babble", 20),
 )  # fmt: skip
 
@@ -89,8 +89,8 @@ _RECORDED = (
 
 _NOISES = (
     ("cough", 0, -20), ("typing", 1, -38), ("throat", 2, -24), ("street", 3, -36), ("clap", 4, -22), ("fan", 5, -40),
-    ("cough", 1, -26), ("door", 6, -22), ("babble", 0, -46), ("throat", 7, -30), ("cough", 8, -18), ("clap", 9, -28),
-    ("typing", 10, -32), ("babble", 1, -42),
+    ("cough", 1, -26), ("door", 6, -22), ("babble", 0, -50), ("throat", 7, -30), ("cough", 8, -18), ("clap", 9, -28),
+    ("typing", 10, -32), ("babble", 1, -46),
 )  # fmt: skip
 
 _BACKCHANNELS = (
@@ -187,9 +187,14 @@ class Studio:
         self.speech.make([*texts, *_CROWD])
         return [self._record(entry) for entry in wanted]
 
-    def say(self, text: str, speaker: int = 0) -> Recording:
-        """A question that is not of the set."""
-        return self.record([Entry("warm-up", Kind.QUESTION, Expect.ONE_TURN, Speech(text, speaker), text)])[0]
+    def say(self, said: Sequence[tuple[int, str]]) -> list[Recording]:
+        """Questions that are not of the set, as (speaker, text)."""
+        return self.record(
+            [
+                Entry("prompt", Kind.QUESTION, Expect.ONE_TURN, Speech(text, speaker, SPEECH_DB), text)
+                for speaker, text in said
+            ]
+        )
 
     def _record(self, entry: Entry) -> Recording:
         source, background = entry.source, None
