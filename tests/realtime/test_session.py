@@ -114,7 +114,9 @@ def test_barge_in_where_the_server_plays_truncates_at_what_was_played():
     bench.turn()
     bench.say(*["word "] * 20)
     bench.play(1.0)
-    bench.hear(0.7, True)
+    bench.hear(0.5, True)
+    assert bench.held, "quiet while it is not known what this is"
+    bench.understand("Stop")
     started = bench.kinds().index("input_audio_buffer.speech_started", 4)
     assert bench.kinds()[started + 1] == "output_audio_buffer.cleared"
     (truncated,) = bench.all("conversation.item.truncated")
@@ -170,8 +172,8 @@ def test_a_cough_where_the_server_plays_makes_it_wait_and_go_on():
     bench.play(0.2)
     assert bench.played == before + 4800, "on from the very sample"
     assert "output_audio_buffer.cleared" not in bench.kinds()
-    bench.hear(0.7, True)
-    assert "output_audio_buffer.cleared" in bench.kinds() and not bench.held
+    bench.hear(1.0, True)
+    assert "output_audio_buffer.cleared" in bench.kinds() and not bench.held, "too much to be nothing"
     assert bench.all("conversation.item.truncated")[0]["audio_end_ms"] == 1200
     bench.check()
 
@@ -210,7 +212,7 @@ def test_a_listeners_word_does_not_stop_the_reply(text):
 @pytest.mark.parametrize("text", ["Stop.", "No, wait.", "Yes, but why?"])
 def test_a_short_word_that_means_something_stops_the_reply(text):
     bench = interrupted_by(text)
-    assert bench.kinds()[-1] == "conversation.item.truncated" and not bench.playing
+    assert "conversation.item.truncated" in bench.kinds() and not bench.playing
     bench.hear(0.4, False)
     assert bench.asked()[-1] == ("user", text)
     bench.check()
@@ -222,9 +224,29 @@ def test_what_the_ears_can_not_judge_in_time_stops_the_reply():
     assert "output_audio_buffer.cleared" in bench.kinds()
     bench.check()
     bench = interrupted_by(None)
-    (job,) = bench.jobs
-    bench.take(bench.session.on_text_failed(job, TimeoutError()))
+    for job in list(bench.jobs):
+        del bench.jobs[job]
+        bench.take(bench.session.on_text_failed(job, TimeoutError()))
     assert "output_audio_buffer.cleared" in bench.kinds()
+    bench.check()
+
+
+def test_a_long_word_of_a_listener_does_not_stop_the_reply():
+    bench = Bench(server_plays=True)
+    bench.turn()
+    bench.say(*["word "] * 20)
+    bench.play(1.0)
+    for _ in range(2):
+        bench.hear(0.42, True)
+        assert bench.held and len(bench.jobs) == 1
+        bench.understand("Yeah, yeah.")
+        assert bench.held, "nothing is decided before it is quiet"
+    bench.hear(0.24, False)
+    bench.understand("Yeah, yeah, okay.")
+    assert not bench.held and bench.playing
+    bench.hear(0.1, False)
+    assert bench.kinds()[-2:] == ["input_audio_buffer.speech_stopped", "input_audio_buffer.cleared"]
+    assert not bench.all("conversation.item.input_audio_transcription.delta")[1:]
     bench.check()
 
 

@@ -13,7 +13,7 @@ from voicechat.realtime.judgement import PATIENCE, sounds_finished
 from voicechat.realtime.outbox import CancelJudge, Clip, JudgeTurn, Outbox
 
 AGAIN_MS = (1000, 2000, 4000)
-"""Silences after which the sound is judged again."""
+"""Silences after which the sound is judged again, after the first time."""
 
 
 class Endpoint:
@@ -26,14 +26,15 @@ class Endpoint:
         self._last = 0
         self._job: int | None = None
         self._asked = 0
+        self._paused = False
         self._first: float | None = None
         self._sound: float | None = None
         self._words: bool | None = None
 
-    def pause(self, turn: EarsPcm) -> None:
-        """The speaker pauses after ``turn`` (float32 mono 16 kHz)."""
+    def pause(self) -> None:
+        """The speaker pauses."""
         self.resume()
-        self._judge(turn)
+        self._paused = True
 
     def resume(self) -> None:
         """The speaker goes on, or the turn has ended: nothing that was asked for matters any more."""
@@ -41,16 +42,21 @@ class Endpoint:
             self._out.add(CancelJudge(self._job))
         self._job = self._first = self._sound = self._words = None
         self._asked = 0
+        self._paused = False
 
-    def due(self, silence_ms: int) -> bool:
-        """True if the sound is to be judged again after so much silence. :meth:`again` is to follow."""
-        if not self._judged or self._job is not None:
+    def due(self, silence_ms: int, eagerness: str) -> bool:
+        """True if the sound is to be judged after so much silence. :meth:`judge` is to follow."""
+        if not self._judged or not self._paused or self._job is not None:
             return False
-        return 0 < self._asked <= len(AGAIN_MS) and silence_ms >= AGAIN_MS[self._asked - 1]
+        moments = (PATIENCE[eagerness].judge_ms, *AGAIN_MS)
+        return self._asked < len(moments) and silence_ms >= moments[self._asked]
 
-    def again(self, turn: EarsPcm) -> None:
-        """Judge once more, by ``turn`` and the silence after it."""
-        self._judge(turn)
+    def judge(self, turn: EarsPcm) -> None:
+        """Judge by ``turn`` (float32 mono 16 kHz) with the silence after it."""
+        self._last += 1
+        self._asked += 1
+        self._job = self._last
+        self._out.add(JudgeTurn(self._last, Clip(turn, EARS_RATE)))
 
     def on_words(self, text: str | None) -> None:
         """What was said before the pause; None if it can't be known."""
@@ -74,11 +80,3 @@ class Endpoint:
         if self._sound is not None:
             return patience.by_both(self._sound, words)
         return patience.finished_ms if words and not self._judged else patience.unfinished_ms
-
-    def _judge(self, turn: EarsPcm) -> None:
-        if not self._judged:
-            return
-        self._last += 1
-        self._asked += 1
-        self._job = self._last
-        self._out.add(JudgeTurn(self._last, Clip(turn, EARS_RATE)))

@@ -34,8 +34,12 @@ _LISTENING = frozenset(
     "see".split()
 )
 
-JUDGE_MS = 360
-"""So much voice after the onset of a turn is an interruption of a reply, whatever the words."""
+JUDGE_MS = 400
+"""So much voice in a reply is heard for what it means, and again after as much as :data:`JUDGE_ON_MS` more."""
+
+JUDGE_ON_MS = 300
+INTERRUPTION_MS = 1000
+"""So much voice is an interruption of a reply, whatever the words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,10 @@ class Patience:
 
     By both, sound and words: ``sure_ms`` if they agree that the turn is complete, ``words_ms`` or ``sound_ms`` if only
     the one says so. Where nobody judges the sound: ``finished_ms`` and ``unfinished_ms``, by the words. Whatever they
-    say: ``limit_ms``.
+    say: ``limit_ms``. The sound is first judged after ``judge_ms``: a little silence makes that judgement better.
     """
 
+    judge_ms: int
     sure_ms: int
     words_ms: int
     sound_ms: int
@@ -61,14 +66,14 @@ class Patience:
         return round(least + (most - least) * doubt**1.5)
 
 
-SURE, UNSURE = 0.85, 0.3
+SURE, UNSURE = 0.75, 0.05
 """Probabilities from which, and up to which, the sound says all that it can say."""
 
 PATIENCE = {
-    "low": Patience(700, 1800, 2400, 700, 2500, 8000),
-    "medium": Patience(420, 900, 1200, 420, 1300, 4000),
-    "auto": Patience(420, 900, 1200, 420, 1300, 4000),
-    "high": Patience(240, 500, 600, 240, 700, 2000),
+    "low": Patience(300, 700, 1700, 2400, 700, 2500, 8000),
+    "medium": Patience(240, 420, 850, 1200, 420, 1300, 4000),
+    "auto": Patience(240, 420, 850, 1200, 420, 1300, 4000),
+    "high": Patience(160, 240, 500, 600, 240, 700, 2000),
 }
 """By the ``eagerness`` of the protocol, whose limits are OpenAI's.
 

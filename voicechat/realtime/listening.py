@@ -8,7 +8,7 @@ from voicechat.cascade.api import EARS_RATE, EarsPcm
 from voicechat.media.vad import FRAME_MS
 from voicechat.realtime.captions import Captions
 from voicechat.realtime.endpoint import Endpoint
-from voicechat.realtime.judgement import is_listening
+from voicechat.realtime.judgement import INTERRUPTION_MS, JUDGE_MS, JUDGE_ON_MS, is_listening
 from voicechat.realtime.outbox import Clip
 
 if TYPE_CHECKING:
@@ -31,10 +31,12 @@ class Listening:
         self._endpoint = Endpoint(session.out, judged=session.limits.judged)
         self._captions = Captions()
         self._probed: float | None = None  # when the turn was last heard ahead
+        self._question_at = JUDGE_MS
 
     def begin(self) -> None:
         """A turn has opened."""
         self._captions, self._probed = Captions(), None
+        self._question_at = JUDGE_MS
 
     def end(self) -> Captions:
         """The turn is over, or was none: what was told of its text."""
@@ -48,13 +50,15 @@ class Listening:
         self._endpoint.resume()
 
     def frame(self) -> None:
-        """Another frame of the turn was taken: hear it ahead at a short silence, judge a long one again."""
+        """Another frame of the turn was taken: hear it ahead at a short silence, judge a longer one."""
         session = self._session
-        silence = session.turns.silence_ms
+        silence, detection = session.turns.silence_ms, session.config.detection
         if silence == 0:
             session.ears.speak_on()
-        elif self._endpoint.due(silence):
-            self._endpoint.again(session.turns.sound())
+            if session.playback.held:
+                self._question()
+        elif detection is not None and self._endpoint.due(silence, detection.eagerness):
+            self._endpoint.judge(session.turns.sound())
         elif PROBE_MS <= silence < PROBE_MS + FRAME_MS and self._may_probe():
             self._probed = session.out.now
             session.ears.probe(Clip(session.turns.sound(), EARS_RATE))
@@ -63,7 +67,7 @@ class Listening:
         """The speaker pauses after ``turn`` (float32 mono 16 kHz)."""
         ears = self._session.ears
         if self._semantic:
-            self._endpoint.pause(turn)
+            self._endpoint.pause()
             self._expect_end()
         if not ears.adopt():
             ears.guess(Clip(turn, EARS_RATE))
@@ -75,6 +79,8 @@ class Listening:
         if self._session.ears.is_guess(job):
             self._guessed(text)
         elif self._session.ears.is_probe(job):
+            if self._session.playback.held and not is_listening(text):
+                self._session.yield_to_user()
             self._tell(text)
 
     def failed(self, job: int) -> None:
@@ -90,6 +96,17 @@ class Listening:
         """How likely the turn is over by its sound; None if it could not be judged."""
         if self._endpoint.on_sound(job, probability):
             self._expect_end()
+
+    def _question(self) -> None:
+        """The speaker goes on in a reply that waits: is it a word of a listener, or an interruption? The ears say."""
+        session = self._session
+        voice = session.turns.voiced_ms
+        if voice >= INTERRUPTION_MS:
+            session.yield_to_user()
+        elif voice >= self._question_at:
+            self._question_at = voice + JUDGE_ON_MS
+            session.ears.probe(Clip(session.turns.sound(), EARS_RATE))
+            session.ears.speak_on()
 
     @property
     def _semantic(self) -> bool:

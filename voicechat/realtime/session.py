@@ -23,14 +23,12 @@ from voicechat.media.turns import (
     TurnEnded,
     TurnSettings,
 )
-from voicechat.media.vad import FRAME_MS
 from voicechat.realtime.client_events import ClientEvent
 from voicechat.realtime.commands import Commands
 from voicechat.realtime.conversation import CHARS_PER_TOKEN, SILENT, Conversation
 from voicechat.realtime.ears import Ears, Waiting
 from voicechat.realtime.errors import ClientError, cascade_error
 from voicechat.realtime.items import Item, Part
-from voicechat.realtime.judgement import JUDGE_MS
 from voicechat.realtime.listening import TRANSCRIPTION, Listening
 from voicechat.realtime.outbox import Clip, Close, Outbox, Output
 from voicechat.realtime.playback import Playback
@@ -87,7 +85,6 @@ class Session:
         self._commands = Commands(self)
         self.item_id = ""
         """Of the turn that is being spoken."""
-        self._spoken_ms = 0  # of voice in it since then
         self.nothing = False
         """The turn that is open only says that the user is listening."""
         self.owed: Times | None = None
@@ -136,11 +133,8 @@ class Session:
         """
         if not self._closed and self._opened is not None:
             self.perform(self.turns.push(frame, voiced, strict=self.playback.sounding))
-            self._spoken_ms += FRAME_MS * voiced
             if self.turns.speaking:
                 self._listening.frame()
-            if self._spoken_ms >= JUDGE_MS and self.playback.held and self.turns.speaking:
-                self.yield_to_user()
         return self.out.take()
 
     def on_starved(self, frames: int) -> list[Output]:
@@ -226,7 +220,7 @@ class Session:
                     self.drop_guess()
                     self._asked_again = False
                     self.out.send("input_audio_buffer.speech_started", audio_start_ms=start_ms, item_id=self.item_id)
-                    self.nothing, self._spoken_ms = False, 0
+                    self.nothing = False
                     self._listening.begin()
                     if not self.playback.held:
                         self.yield_to_user()
