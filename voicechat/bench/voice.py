@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from voicechat.config import Settings
 
 HELD_OUT = Path(__file__).with_name("held_out.json")
-_IMAGES = 6
-"""Texts of each voice that are drawn."""
+_IMAGES, _IMAGE_CHARACTERS = 6, 40
+"""Texts of each voice that are drawn: the shortest that have so many characters."""
 _SEED = 20_000
 _PROGRESS_S = 15.0
 
@@ -114,11 +114,11 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
         texts = load_texts(options.texts or HELD_OUT, options.count)
     except ValueError as error:
         raise BenchError(str(error), 2) from None
-    panel = Panel(_transcribers(options, settings))
     async with contextlib.AsyncExitStack() as stack:
         http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)))
         base, _, key = await stack.enter_async_context(running_server(options, settings, http))
         client = ChatClient(http, base, api_key=key)
+        panel = Panel(_transcribers(options, settings))
         try:
             served = (await client.get_json("/v1/models"))["data"][0]
         except (ClientError, KeyError, IndexError, TypeError) as error:
@@ -172,12 +172,11 @@ def _named(voice: str, teachers: Sequence[str]) -> bool:
 
 def _transcribers(options: argparse.Namespace, settings: Settings) -> dict[str, Path]:
     """Folders of the transcribers by name; the first decides."""
-    from voicechat.assemble import AssembleError, assemble
+    from voicechat.assemble.catalogue import EARS_NAME
 
-    try:
-        found = {"tiny.en": options.ears or assemble(settings).ears}
-    except AssembleError as error:
-        raise BenchError(f"no transcriber: {error}; or give --ears FOLDER") from None
+    found = {"tiny.en": options.ears or settings.data_dir / "ears" / EARS_NAME}
+    if not (found["tiny.en"] / "model.bin").is_file():
+        raise BenchError(f"there is no faster-whisper model in {found['tiny.en']}; give --ears FOLDER", 2)
     if options.strong is not None:
         found[options.strong.name] = options.strong
     return found
@@ -284,11 +283,13 @@ class _Run:
         return self._panel.judge(self._kept.sound(voice, system, text), asked)
 
     def _draw(self, voice: str, systems: Sequence[str], known: dict[str, dict[str, Any]]) -> list[str]:
-        """Spectrograms of the first texts that every system has spoken."""
+        """Spectrograms of a few texts that every system has spoken."""
         from voicechat.bench.voice_images import draw
 
         drawn: list[str] = []
-        for text in [text for text in self._texts if all(text.key in known[system] for system in systems)][:_IMAGES]:
+        spoken = [text for text in self._texts if all(text.key in known[system] for system in systems)]
+        spoken.sort(key=lambda text: (len(text.text) < _IMAGE_CHARACTERS, len(text.text)))
+        for text in spoken[:_IMAGES]:
             path = self._options.images / f"{voice}-{len(drawn) + 1}.png"
             draw(path, text.text, {system: self._kept.sound(voice, system, text) for system in systems})
             drawn.append(str(path))
