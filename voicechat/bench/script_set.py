@@ -72,7 +72,8 @@ _NOISY = (
     ("Who was the first person on the moon?", "babble", 15), ("What should I wear when it rains?", "fan", 10),
     ("How can I fall asleep faster?", "street", 20), ("What is a good name for a small dog?", "babble", 20),
     ("What is the freezing point of water?", "street", 10), ("Which animal is the fastest on land?", "babble", 10),
-    ("Can you count to five,{350} and then back again?", "fan", 15), ("Near the south pole,{400} how do penguins stay warm?", "babble", 15),
+    ("Can you count to five,{350} and then back again?", "fan", 15),
+    ("Near the south pole,{400} how do penguins stay warm?", "babble", 15),
     ("What day comes after Sunday?", "street", 15), ("Why do leaves change color in autumn?", "babble", 20),
 )  # fmt: skip
 
@@ -209,7 +210,7 @@ class Studio:
             sound, spans = with_pauses(sound, " ", [])
             voice = source.file
         else:
-            sound = self._effect(source)
+            sound = leveled(self._effect(source), source.level_db)
             spans, voice = [voiced_span(sound)], source.name
         sound, placed = framed(leveled(sound, source.level_db), spans)
         if entry.background is not None:
