@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -21,16 +22,18 @@ DETECTIONS = [
     {"type": "server_vad", "interrupt_response": False, "idle_timeout_ms": 2000},
     {"type": "semantic_vad", "eagerness": "high"},
 ]
+KINDS = (None, "server_vad", "semantic_vad", "semantic_vad")
 WORDS = st.lists(st.sampled_from(["one ", "two. ", "<tool_call>", '{"name": "look"}', "</tool_call>", "{", " "]))
 
 
 class Anything(RuleBasedStateMachine):
     """A client, a speaker, ears and a cascade that do whatever they like, late and twice."""
 
-    @initialize(server=st.booleans(), manual=st.booleans(), tools=st.booleans())
-    def begin(self, server: bool, manual: bool, tools: bool) -> None:
-        config = SessionConfig("Be brief.", "anna", detection=None if manual else TurnDetection())
-        self.bench = Bench(config, server_plays=server, max_seconds=120, max_items=12)
+    @initialize(server=st.booleans(), kind=st.sampled_from(KINDS), tools=st.booleans(), judged=st.booleans())
+    def begin(self, server: bool, kind: Any, tools: bool, judged: bool) -> None:
+        config = SessionConfig("Be brief.", "anna", detection=TurnDetection(kind) if kind else None)
+        self.bench = Bench(config, server_plays=server, judged=judged, max_seconds=120, max_items=12)
+        self.called_off: list[int] = []
         self.played: dict[str, int] = {}
         if tools:
             self.bench.tell("session.update", session={"tools": [TOOL]})
@@ -46,9 +49,28 @@ class Anything(RuleBasedStateMachine):
     def starve(self, frames: int) -> None:
         self.bench.take(self.bench.session.on_starved(frames))
 
-    @rule(text=st.sampled_from(["hello", "", "  ", "and then"]))
+    @rule(text=st.sampled_from(["hello", "", "  ", "and then", "yeah", "And then what?", "And then who?"]))
     def understand(self, text: str) -> None:
         self.bench.understand(text)
+
+    @rule(probability=st.sampled_from([None, 0.0, 0.4, 1.0]))
+    def judge(self, probability: float | None) -> None:
+        self.called_off += self.bench.judgements
+        self.bench.judge(probability)
+
+    @precondition(lambda self: self.called_off)
+    @rule(probability=st.sampled_from([None, 0.0, 1.0]), data=st.data())
+    def judge_late(self, probability: float | None, data: st.DataObject) -> None:
+        """A judgement comes twice, or of a pause that is long over: nothing follows from it."""
+        job = data.draw(st.sampled_from(self.called_off))
+        assert self.bench.session.on_judged(job, probability) == []
+
+    @precondition(lambda self: self.bench.jobs)
+    @rule()
+    def one_is_understood(self) -> None:
+        job = max(self.bench.jobs)
+        del self.bench.jobs[job]
+        self.bench.take(self.bench.session.on_text(job, "hello there"))
 
     @precondition(lambda self: self.bench.jobs)
     @rule()
@@ -149,6 +171,22 @@ class Anything(RuleBasedStateMachine):
             self.bench.check()
             for event in self.bench.all("conversation.item.truncated"):
                 assert event["audio_end_ms"] * 24 <= self.made(event["item_id"])
+            assert len(self.bench.judgements) <= 1, "one pause is judged at a time"
+            assert self.bench.session.limits.judged or not self.bench.judgements
+            self.captions()
+
+    def captions(self) -> None:
+        """What was told of an item's text is its beginning, or the whole transcript stands alone; it comes last."""
+        told: dict[str, str] = {}
+        completed: set[str] = set()
+        for event in self.bench.events:
+            if event["type"] == "conversation.item.input_audio_transcription.delta":
+                assert event["item_id"] not in completed and event["delta"]
+                told[event["item_id"]] = told.get(event["item_id"], "") + event["delta"]
+            elif event["type"] == "conversation.item.input_audio_transcription.completed":
+                completed.add(event["item_id"])
+                pieces = told.get(event["item_id"], "")
+                assert pieces == event["transcript"] or not event["transcript"].startswith(pieces)
 
     def made(self, item_id: str) -> int:
         """Samples that were ever made of an item's sound."""
@@ -165,7 +203,7 @@ class Anything(RuleBasedStateMachine):
         self.bench.check()
         created, done = self.bench.all("response.created"), self.bench.all("response.done")
         assert [e["response"]["id"] for e in created] == [e["response"]["id"] for e in done]
-        assert not self.bench.jobs
+        assert not self.bench.jobs and not self.bench.judgements
         assert all(
             response.generation in self.bench.cancelled or response.generation not in self.bench.running
             for response in self.bench.started

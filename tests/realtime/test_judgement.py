@@ -26,8 +26,8 @@ def test_finished(text):
     "text",
     [
         "", " ", "...", "I would like to", "I would like to...", "Well,", "I want a table for.", "Um.", "so -",
-        "What is the?", "When I go to the beach.", "If it rains tomorrow?", "My phone number is 555.", "I like tea but.",
-        "Can you tell me?", "I would like to know.", "?", "My sister and I?",
+        "What is the?", "When I go to the beach.", "If it rains tomorrow?", "My phone number is 555.",
+        "I like tea but.", "Can you tell me?", "I would like to know.", "?", "My sister and I?",
     ],
 )  # fmt: skip
 def test_unfinished(text):

@@ -73,6 +73,7 @@ class Reply:
         self._called = False
         self._closed = False
         out.send("response.created", response=self._object("in_progress", None, None, {}))
+        out.send("rate_limits.updated", rate_limits=[])  # neither requests nor tokens are limited here
 
     @property
     def live(self) -> bool:

@@ -333,8 +333,10 @@ class Session:
             self._closed = True
             self.out.add(Close(CLOSE_EXPIRED, "session_expired"))
         elif left <= self.limits.warn_seconds and not self._warned:
+            # The protocol has no event for a warning. An error that comes too early would end clients that take every
+            # error for the end; the session with its ``expires_at`` is understood by those that care, ignored by others.
             self._warned = True
-            self.out.error(f"The session will expire in {round(left)} seconds.", code="session_expired")
+            self.out.send("session.updated", session=self.to_dict())
 
     def _check_idle(self) -> None:
         detection = self.config.detection
