@@ -161,7 +161,8 @@ const handlers = {
     }
   },
   error({ error }) {
-    showAlert(error.message);
+    const later = "The new voice will speak in your next call.";
+    showAlert(error.code === "cannot_update_voice" ? later : error.message);
   },
 };
 
@@ -175,7 +176,7 @@ async function startCall({ withMicrophone }) {
   delete page.dataset.muted;
   setState("connecting");
   level.open();
-  const mine = new Call(sessionStorage.getItem("key") ?? "");
+  const mine = new Call(sessionStorage.getItem("key") ?? "", $("voice").value);
   call = mine;
   mine.addEventListener("event", ({ detail }) => handlers[detail.type]?.(detail));
   mine.addEventListener("track", ({ detail }) => {
@@ -208,6 +209,26 @@ function endCall(error) {
     $("key-form").hidden = false;
     $("key").focus();
   }
+}
+
+/** Fills the choice of voices; it stays hidden where there is nothing to choose, or the server wants a key first. */
+async function loadVoices() {
+  const key = sessionStorage.getItem("key");
+  let voices = [];
+  try {
+    const response = await fetch("v1/voices", { headers: key ? { Authorization: `Bearer ${key}` } : {} });
+    if (response.ok) voices = (await response.json()).data;
+  } catch {
+    // the call will tell that the server can't be reached
+  }
+  const chosen = localStorage.getItem("voice");
+  const options = voices.map(({ id, name, description }) => {
+    const option = new Option(name, id, false, id === chosen);
+    option.title = description ?? "";
+    return option;
+  });
+  $("voice").replaceChildren(...options);
+  $("voice-choice").hidden = voices.length < 2;
 }
 
 async function keepAwake() {
@@ -246,9 +267,16 @@ $("typed").addEventListener("submit", async (event) => {
   call.send({ type: "response.create" });
 });
 
-$("key-form").addEventListener("submit", (event) => {
+$("voice").addEventListener("change", () => {
+  const voice = $("voice").value;
+  localStorage.setItem("voice", voice);
+  call?.send({ type: "session.update", session: { type: "realtime", audio: { output: { voice } } } });
+});
+
+$("key-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   sessionStorage.setItem("key", $("key").value.trim());
+  await loadVoices();
   startCall({ withMicrophone: !typedOnly });
 });
 
@@ -268,3 +296,4 @@ level.onlevel = (input, output) => {
 };
 
 setState("idle");
+loadVoices();

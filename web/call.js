@@ -23,12 +23,15 @@ export class Call extends EventTarget {
   #microphone = null;
   #location = null;
   #key;
+  #voice;
   #over = false;
   #lostTimer = 0;
 
-  constructor(key = "") {
+  /** `voice` is the name of one; empty: the server's choice. */
+  constructor(key = "", voice = "") {
     super();
     this.#key = key;
+    this.#voice = voice;
   }
 
   get microphone() {
@@ -105,11 +108,11 @@ export class Call extends EventTarget {
   async #offer(sdp) {
     let response;
     try {
-      response = await fetch(CALLS, {
-        method: "POST",
-        headers: { "Content-Type": "application/sdp", ...this.#authorization() },
-        body: sdp,
-      });
+      const form = new FormData();
+      form.append("sdp", sdp);
+      const output = this.#voice ? { voice: this.#voice } : {};
+      form.append("session", JSON.stringify({ type: "realtime", audio: { output } }));
+      response = await fetch(CALLS, { method: "POST", headers: this.#authorization(), body: form });
     } catch {
       throw new CallError("offline", "The server can't be reached. Is it running?");
     }

@@ -226,3 +226,27 @@ def test_real_server(real_server, browse, spoken_question, shots):
     visit.state("idle")
     page.screenshot(path=shots / "real-after.png")
     assert visit.complaints == []
+
+
+def test_choice_of_voice(namespace, double_server, browse, shots):
+    """The voice that was chosen speaks, is kept for the next visit, and can't be changed once it has spoken."""
+    visit = Visit(browse(namespace), double_server(), **PHONE)
+    page = visit.page
+    choice = page.get_by_label("Voice")
+    choice.wait_for()
+    assert choice.locator("option").all_inner_texts() == ["Anna", "Ben"]
+    assert choice.input_value() == "anna"
+    choice.select_option("ben")
+    page.screenshot(path=shots / "voice.png")
+    page.reload()
+    choice.wait_for()
+    assert choice.input_value() == "ben"
+    with page.expect_request("**/v1/realtime/calls") as made:
+        page.get_by_label("Type a message instead").fill("Hello")
+        page.keyboard.press("Enter")
+        visit.state("speaking")
+    assert '"audio":{"output":{"voice":"ben"}}' in (made.value.post_data or "")
+    choice.select_option("anna")
+    page.get_by_text("The new voice will speak in your next call.").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+    assert visit.complaints == []
