@@ -147,7 +147,7 @@ class TalkerWorker(Worker):
         super().init_device()
         facts = self.vllm_config.additional_config[CONFIG_KEY]
         self._pool = open_pool(self.vllm_config)
-        self._conditioner = Conditioner.from_weights(facts["weights"], facts["thinker"], facts.get("projection"))
+        self._conditioner = Conditioner.from_weights(facts["weights"], facts["thinker"], facts["projection"])
         self._rows: dict[str, _Row] = {}
         self._output: SchedulerOutput | None = None
         self._window = np.arange(-LEFT, RIGHT + 1)
