@@ -333,8 +333,8 @@ class Session:
             self._closed = True
             self.out.add(Close(CLOSE_EXPIRED, "session_expired"))
         elif left <= self.limits.warn_seconds and not self._warned:
-            # The protocol has no event for a warning. An error that comes too early would end clients that take every
-            # error for the end; the session with its ``expires_at`` is understood by those that care, ignored by others.
+            # The protocol has no event for a warning, and some clients take any error for the end. The session with its
+            # ``expires_at`` tells those that care, and harms none.
             self._warned = True
             self.out.send("session.updated", session=self.to_dict())
 
