@@ -18,7 +18,7 @@ from voicechat.media.resample import to_pcm
 
 QUESTIONS = (
     "How many legs does a spider have?",
-    "Can you tell me a long story about a little dog?",
+    "Please tell me a very long story about a little dog.",
     "What is the largest ocean on earth?",
 )
 SPEAKERS = ("espeak-us", "teacher", "espeak-gb-female")

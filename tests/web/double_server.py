@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import functools
+import gc
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
 from tests.cascade_double import DoubleCascade
 from tests.clients import speaking_cascade
 from tests.clients.speaking_cascade import SpeakingCascade
-from voicechat.faces import webrtc
+from voicechat.faces import realtime_ws, webrtc
+from voicechat.faces.admission import admission
 from voicechat.faces.app import FaceSettings, create_app
+from voicechat.faces.realtime_shell import Shell
 from voicechat.media.ice import IceSettings
-from voicechat.media.rtc import PeerSettings
+from voicechat.media.rtc import Peer, PeerSettings
+from voicechat.realtime.session import Session
 
 WEB = Path(__file__).resolve().parents[2] / "web"
 ANSWER = "Paris is the capital of France, and it lies on the river Seine."
+
+
+def watch(app: web.Application, cascade: Any) -> None:
+    """``GET /left``: what there is of sessions in this process: their places, objects and tasks, and live replies."""
+
+    async def left(_: web.Request) -> web.Response:
+        gc.collect()
+        objects = [type(thing).__name__ for thing in gc.get_objects() if type(thing) in (Session, Shell, Peer)]
+        replies = sum(not response.ended for response in cascade.responses)
+        counts = {"places": admission(app).live, "tasks": len(asyncio.all_tasks()), "replies": replies}
+        return web.json_response({**counts, "objects": objects}, headers={"Connection": "close"})
+
+    app.router.add_get("/left", left)
 
 
 async def main() -> None:
@@ -29,6 +48,9 @@ async def main() -> None:
     parser.add_argument("--not-ready", action="store_true")
     parser.add_argument("--max-sessions", type=int, default=2)
     parser.add_argument("--key")
+    parser.add_argument("--answer", default=ANSWER)
+    parser.add_argument("--word-delay", type=float, default=0.1)
+    parser.add_argument("--heartbeat", type=float, default=20.0, help="of WebSocket connections, in seconds")
     parser.add_argument("--speaking", type=Path, help="a file of tests.clients.speaking_cascade: hears and speaks")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
@@ -37,9 +59,9 @@ async def main() -> None:
     )
     cascade: DoubleCascade | SpeakingCascade = DoubleCascade(
         transcripts=["What is the capital of France?"],
-        answer=ANSWER,
+        answer=arguments.answer,
         first_delay=1.5,
-        word_delay=0.1,
+        word_delay=arguments.word_delay,
         ready=not arguments.not_ready,
     )
     if arguments.speaking is not None:
@@ -47,7 +69,11 @@ async def main() -> None:
     app = create_app(
         cascade,
         FaceSettings(web_dir=WEB, api_keys=(arguments.key,) if arguments.key else ()),
-        extensions=[functools.partial(webrtc.setup, settings=settings)],
+        extensions=[functools.partial(webrtc.setup, settings=settings), watch],
+    )
+    face = app[realtime_ws.WS_FACE]
+    face._settings = dataclasses.replace(
+        face._settings, max_sessions=arguments.max_sessions, heartbeat=arguments.heartbeat
     )
     runner = web.AppRunner(app)
     await runner.setup()

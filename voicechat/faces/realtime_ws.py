@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from voicechat.cascade.api import Cascade, Pcm
 from voicechat.faces.admission import Admission, admission
@@ -159,13 +159,17 @@ class WsTransport:
                 await self._news.wait()
         except TimeoutError:
             log.warning("a realtime client does not read its events: dropped")
-            if self._request.transport is not None:
-                self._request.transport.abort()
+            self.abort()
         except ConnectionError:
             pass  # the reader sees the end too
         finally:
             self._closing = self._closing or (CLOSE_GOING_AWAY, "")
             self._space.set()
+
+    def abort(self) -> None:
+        """Drop the connection, and what waits in it to be sent."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
 
     def _send_audio(self, place: Place, data: bytes) -> None:
         if data:
@@ -291,6 +295,8 @@ class WsFace:
             log.exception("session %s failed", session.id)
             transport.close(CLOSE_INTERNAL, "internal error")
         finally:
+            if ws.close_code == WSCloseCode.ABNORMAL_CLOSURE:
+                transport.abort()  # nobody is there: a writer that waits for the client would wait for long
             shell.close("the connection was closed")
             transport.close(transport.code, "")
             await shell.wait_closed()
