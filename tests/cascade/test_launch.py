@@ -13,7 +13,14 @@ from tests.cascade.test_chunks import policies
 from voicechat.assemble import AssembledPaths
 from voicechat.cascade.api import EARS_RATE, PCM_RATE
 from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
-from voicechat.cascade.launch import model_info, pool_spec, talker_config, thinker_config, voicebox_config
+from voicechat.cascade.launch import (
+    model_info,
+    pool_spec,
+    talker_config,
+    thinker_config,
+    voicebox_config,
+    within_context,
+)
 from voicechat.cascade.pool import PoolSpec
 from voicechat.config import Settings, load_settings
 
@@ -59,6 +66,23 @@ def test_a_thinker_unknown_to_the_weights_is_read_by_its_text_alone(paths: Assem
     assert talker_config(settings("model.thinker.source=other"), paths, spec, VOICE, 20).thinker is None
     own = settings(f"model.thinker.dir={paths.thinker}")
     assert talker_config(own, paths, spec, VOICE, 20).thinker is None
+
+
+def test_a_projection_stands_for_what_the_weights_know(paths: AssembledPaths, tmp_path: Path) -> None:
+    """Given by its file or by its folder."""
+    spec = pool_spec(settings(), paths)
+    for place in (tmp_path, tmp_path / "projection.safetensors"):
+        told = talker_config(settings(f"model.talker.projection={place}"), paths, spec, VOICE, 20)
+        assert (told.thinker, told.projection) == (None, str(tmp_path / "projection.safetensors"))
+    assert talker_config(settings(), paths, spec, VOICE, 20).projection is None
+
+
+def test_the_context_is_no_longer_than_the_thinker_was_made_for(paths: AssembledPaths) -> None:
+    assert within_context(settings(), paths) == settings()
+    (paths.thinker / "config.json").write_text('{"n_embd": 8, "n_positions": 1024}')
+    fitted = within_context(settings(), paths)
+    assert (fitted.thinker.max_model_len, pool_spec(fitted, paths).hidden_size) == (1024, 8)
+    assert within_context(settings("thinker.max_model_len=512"), paths).thinker.max_model_len == 512
 
 
 def test_the_system_prompt(paths: AssembledPaths) -> None:
