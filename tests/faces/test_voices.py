@@ -7,6 +7,7 @@ import json
 
 import pytest
 from aiohttp import ClientSession
+from openai import AsyncOpenAI
 
 from voicechat.faces.errors import ApiError
 from voicechat.faces.fields import Fields
@@ -97,3 +98,14 @@ def test_what_is_known_of_voices_is_kept_in_the_file() -> None:
     for wrong in ([], {"ann": "x"}, {"ann": {"age": "7"}}, {"ann": {"name": 7}}):
         with pytest.raises(ValueError, match="about"):
             VoiceConfig.from_json(json.dumps({"format": 1, "about": wrong}))
+
+
+async def test_chat_takes_preset_names_too(client: AsyncOpenAI, cascade) -> None:
+    for name, means in (("alloy", "ann"), ("ash", "bob"), ("bob", "bob")):
+        await client.chat.completions.create(
+            model="fake-voice",
+            messages=[{"role": "user", "content": "Hello"}],
+            modalities=["text", "audio"],
+            audio={"voice": name, "format": "wav"},
+        )
+        assert cascade.responses[-1].request.voice == means
