@@ -16,9 +16,9 @@ _WARM_UPS = 3
 
 
 class Decoder(Protocol):
-    """Turns codes ``[batch, steps]`` into int16 sound ``[batch, steps * 960]``."""
+    """Turns codes ``[batch, steps]`` and the numbers of their voices into int16 sound ``[batch, steps * 960]``."""
 
-    def decode(self, codes: Codes) -> Pcm:
+    def decode(self, codes: Codes, voices: Sequence[int]) -> Pcm:
         """The sound of chunks that are all of one length."""
 
 
@@ -28,31 +28,32 @@ class PlainDecoder:
     def __init__(self, net: Any) -> None:
         self._net = net
 
-    def decode(self, codes: Codes) -> Pcm:
+    def decode(self, codes: Codes, voices: Sequence[int]) -> Pcm:
         """See :class:`Decoder`."""
         with torch.inference_mode():
-            sound = self._net.decode(torch.tensor(codes)).numpy()
+            sound = self._net.decode(torch.tensor(codes), torch.tensor(voices)).numpy()
         return np.rint(np.clip(sound, -1.0, 1.0) * 32767.0).astype(np.int16)
 
 
 class _Graph:
-    """One captured size: ``codes`` goes in, ``pcm`` comes out, both always the same memory."""
+    """One captured size: ``codes`` and ``voices`` go in, ``pcm`` comes out, all always the same memory."""
 
     def __init__(self, net: Any, batch: int, steps: int, device: torch.device, pool: Any) -> None:
         self.codes = torch.zeros((batch, steps), dtype=torch.int64, device=device)
+        self.voices = torch.zeros(batch, dtype=torch.int64, device=device)
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UPS):
-                _to_pcm(net, self.codes)
+                _to_pcm(net, self.codes, self.voices)
         torch.cuda.current_stream(device).wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, pool=pool, stream=stream):
-            self.pcm = _to_pcm(net, self.codes)
+            self.pcm = _to_pcm(net, self.codes, self.voices)
 
 
-def _to_pcm(net: Any, codes: torch.Tensor) -> torch.Tensor:
-    return (net.decode(codes) * 32767.0).round().to(torch.int16)
+def _to_pcm(net: Any, codes: torch.Tensor, voices: torch.Tensor) -> torch.Tensor:
+    return (net.decode(codes, voices) * 32767.0).round().to(torch.int16)
 
 
 class GraphDecoder:
@@ -76,20 +77,23 @@ class GraphDecoder:
                     if graphs:
                         self._graphs[size, length] = _Graph(self._net, size, length, device, pool)
                     else:
-                        _to_pcm(self._net, torch.zeros((size, length), dtype=torch.int64, device=device))
+                        zeros = torch.zeros((size, length), dtype=torch.int64, device=device)
+                        _to_pcm(self._net, zeros, zeros[:, 0])
             torch.cuda.synchronize(device)
 
-    def decode(self, codes: Codes) -> Pcm:
+    def decode(self, codes: Codes, voices: Sequence[int]) -> Pcm:
         """See :class:`Decoder`. Waits for the device, and for nothing else on it."""
         count, length = len(codes), len(codes[0])
         size = next((size for size in self._sizes if size >= count), 0)
         graph = self._graphs.get((size, length))
         with torch.inference_mode():
-            given = torch.tensor(codes).pin_memory()
+            given, said = torch.tensor(codes).pin_memory(), torch.tensor(voices).pin_memory()
             if graph is None:
-                pcm = _to_pcm(self._net, given.to(self._device, non_blocking=True))
+                device = self._device
+                pcm = _to_pcm(self._net, given.to(device, non_blocking=True), said.to(device, non_blocking=True))
             else:
                 graph.codes[:count].copy_(given, non_blocking=True)
+                graph.voices[:count].copy_(said, non_blocking=True)
                 graph.graph.replay()
                 pcm = graph.pcm[:count]
             out = torch.empty(pcm.shape, dtype=torch.int16, pin_memory=True)
@@ -113,5 +117,5 @@ def make_decoder(weights_dir: str, *, place: Any, threads: int, max_batch: int, 
     plain = PlainDecoder(net)
     for length in steps:
         for batch in {1, max_batch}:
-            plain.decode([(0,) * length] * batch)
+            plain.decode([(0,) * length] * batch, [0] * batch)
     return plain

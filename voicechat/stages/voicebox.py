@@ -101,7 +101,7 @@ class VoiceBox(Host):
     def _decode(self, codes: list[tuple[int, ...]]) -> npt.NDArray[np.int16]:
         """Codes ``[batch, steps]`` to int16 sound ``[batch, steps * 960]``."""
         assert self._decoder is not None
-        return self._decoder.decode(codes)
+        return self._decoder.decode(codes, [0] * len(codes))
 
     async def answer(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)
