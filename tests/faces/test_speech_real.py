@@ -119,7 +119,7 @@ async def test_those_who_hang_up_leave_their_places(real_server: str, http: Clie
             await reply.content.readexactly(44)
             reply.close()
     async with asyncio.timeout(30):
-        while (slots := await _slots(http, real_server))["free"] < slots["total"]:
+        while (slots := await _slots(http, real_server))["free"] < slots["total"]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
