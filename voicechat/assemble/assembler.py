@@ -46,8 +46,8 @@ _PACKED_WEIGHTS = ("talker.safetensors", "voicebox.safetensors", "voice.json")
 class AssembledPaths:
     """Folders that the stages load.
 
-    ``thinker``: Hugging Face folder of the LLM; not made if a brain elsewhere thinks. ``talker``: Hugging Face folder of
-    the Talker, exported for vLLM.
+    ``thinker``: Hugging Face folder of the LLM; not made if a brain elsewhere thinks. ``talker``: Hugging Face folder
+    of the Talker, exported for vLLM.
     ``ears``: faster-whisper's folder. ``weights``: the trained Talker and VoiceBox as the package carries them.
     ``detectors``: Silero VAD and Smart Turn, which the server itself loads.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,7 +74,7 @@ def from_cascade(error: CascadeError, params: Mapping[str, str | None] = CHAT_PA
                 param = params.get(param, param.removeprefix("sampling."))
             return ApiError(400, message, param=param, code=error.code or "invalid_value")
         case Overloaded():
-            retry = {"Retry-After": str(RETRY_AFTER_S)}
+            retry = {"Retry-After": str(max(RETRY_AFTER_S, math.ceil(error.retry_after or 0)))}
             return ApiError(503, message, kind=SERVER, code="overloaded", headers=retry)
         case NotReady():
             retry = {"Retry-After": str(RETRY_AFTER_S)}
