@@ -51,7 +51,7 @@ class Tempo:
             return np.zeros(0, np.int16)
         self._flushed = True
         missing = round(self._taken / self._tempo) - self._given
-        quiet = int(missing * self._tempo) + 2 * (HOP + REACH)
+        quiet = int((missing + HOP) * self._tempo) + 2 * (HOP + REACH)
         self._kept = np.concatenate([self._kept, np.zeros(quiet, np.float32)])
         return self._stretch()[:missing]
 
