@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import logging
 import secrets
 import time
@@ -44,7 +45,7 @@ from voicechat.realtime.outbox import (
     StartResponse,
     Transcribe,
 )
-from voicechat.realtime.session import Session
+from voicechat.realtime.session import Session, SessionLimits
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,20 @@ class Transport(Protocol):
 def new_id(prefix: str) -> str:
     """A fresh identifier such as ``item_5f3a…``."""
     return f"{prefix}_{secrets.token_hex(12)}"
+
+
+def detecting(limits: SessionLimits, detectors: Detectors | None) -> SessionLimits:
+    """``limits`` for a session with these detectors.
+
+    Silero is not fooled by coughs, so that less voice is needed to open a turn while a reply is heard. Where the server
+    plays, the reply waits at the first sign of speech and little is lost by being sure; elsewhere it is heard until the
+    client is told, which has to be within 250 ms of the first voiced sample.
+    """
+    if detectors is None:
+        return dataclasses.replace(limits, judged=False)
+    onset, window = (160, 320) if limits.server_plays else (100, 160)
+    turns = dataclasses.replace(limits.turns, strict_onset_ms=onset, strict_window_ms=window)
+    return dataclasses.replace(limits, judged=True, turns=turns)
 
 
 class Shell:

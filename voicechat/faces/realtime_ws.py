@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import dataclasses
 import json
 import logging
 import time
@@ -20,7 +19,7 @@ from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import allowed_origin, credential
 from voicechat.faces.client_secrets import SECRETS, ClientSecrets
 from voicechat.faces.errors import SERVER, ApiError
-from voicechat.faces.realtime_shell import Shell, new_id
+from voicechat.faces.realtime_shell import Shell, detecting, new_id
 from voicechat.media.detectors import Detectors
 from voicechat.media.wire import WireDecoder, WireEncoder
 from voicechat.realtime.client_events import AudioAppend, ClientEvent, parse_event
@@ -281,7 +280,7 @@ class WsFace:
 
     async def _serve(self, ws: web.WebSocketResponse, transport: WsTransport, config: SessionConfig) -> None:
         detectors = self._settings.detectors
-        limits = dataclasses.replace(self._settings.limits, judged=detectors is not None)
+        limits = detecting(self._settings.limits, detectors)
         expires_at = int(time.time() + limits.max_seconds)
         session = Session(new_id("sess"), self._cascade.model, config, limits, new_id, expires_at=expires_at)
         shell = Shell(session, self._cascade, transport, detectors=detectors)

@@ -19,7 +19,7 @@ from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import credential
 from voicechat.faces.client_secrets import SECRETS
 from voicechat.faces.errors import SERVER, ApiError
-from voicechat.faces.realtime_shell import new_id
+from voicechat.faces.realtime_shell import detecting, new_id
 from voicechat.faces.webrtc_session import VoiceSession
 from voicechat.media import ice
 from voicechat.media.detectors import Detectors
@@ -95,17 +95,14 @@ class CallTable:
         def end(reason: str) -> None:
             call.peer.end(reason)
 
+        limits = dataclasses.replace(
+            settings.limits, server_plays=True, max_seconds=settings.max_seconds, warn_seconds=settings.warn_seconds
+        )
         voice_session = VoiceSession(
             call_id.replace("rtc_", "sess_"),
             self._cascade,
             dataclasses.replace(config, speed=1.0),
-            dataclasses.replace(
-                settings.limits,
-                server_plays=True,
-                judged=settings.detectors is not None,
-                max_seconds=settings.max_seconds,
-                warn_seconds=settings.warn_seconds,
-            ),
+            detecting(limits, settings.detectors),
             playout,
             send,
             end,

@@ -55,7 +55,7 @@ def features(turn: EarsPcm) -> npt.NDArray[np.float32]:
     return ((np.maximum(logs, logs.max() - _DECADES) + 4.0) / 4.0).astype(np.float32)
 
 
-def _mel_bank() -> npt.NDArray[np.float64]:
+def _mel_bank() -> npt.NDArray[np.float32]:
     """Triangular bands of equal area on Slaney's mel scale, linear below 1 kHz: shape ``[80, 201]``."""
     step = np.log(6.4) / 27  # of one mel above 1 kHz, where mel 15 is
     top = 15 + np.log(EARS_RATE / 2 / 1000) / step
@@ -64,8 +64,8 @@ def _mel_bank() -> npt.NDArray[np.float64]:
     lower, centre, upper = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     hertz = np.linspace(0, EARS_RATE / 2, _FFT // 2 + 1)
     bands = np.minimum((hertz - lower) / (centre - lower), (upper - hertz) / (upper - centre))
-    return np.asarray(np.maximum(bands, 0) * 2 / (upper - lower))
+    return (np.maximum(bands, 0) * 2 / (upper - lower)).astype(np.float32)
 
 
 _BANK = _mel_bank()
-_WINDOW = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_FFT) / _FFT)
+_WINDOW = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_FFT) / _FFT)).astype(np.float32)
