@@ -78,6 +78,10 @@ def test_the_data_folder() -> None:
         ("thinker.cores=a", ["thinker.cores", "integer"]),
         ("pool.slots=9", ["thinker.max_num_seqs", "pool.slots (9)"]),
         ("voicebox.quality_first.max_chunk=1", ["voicebox.quality_first", "max_chunk (1)"]),
+        ("brain.url=http://127.0.0.1/v1", ["brain.url is set, but brain.model is not"]),
+        ("brain.model=m", ["brain.model is set, but brain.url is not"]),
+        ("brain.url=127.0.0.1:8080/v1", ["brain.url", "http://HOST/v1"]),
+        ("brain.url=file:///etc/passwd", ["brain.url", "http://HOST/v1"]),
         ("novalue", ["novalue", "section.key=value"]),
     ],
 )
@@ -128,3 +132,10 @@ def test_resources_are_found_in_the_package_first(tmp_path: Path, monkeypatch: p
     (tmp_path / "configs").rmdir()
     with pytest.raises(FileNotFoundError, match="configs"):
         resource_dir("configs")
+
+
+@pytest.mark.parametrize("url", ["http://h/v1", "http://h/v1/", "http://h/v1/chat/completions"])
+def test_the_address_of_a_brain(url: str) -> None:
+    assert load(f"brain.url={url}", "brain.model=m").brain.url == "http://h/v1"
+    made = load(VOICECHAT_BRAIN__URL=url, VOICECHAT_BRAIN__MODEL="m", VOICECHAT_BRAIN__API_KEY="k")
+    assert (made.brain.url, made.brain.api_key) == ("http://h/v1", "k")

@@ -109,3 +109,10 @@ def test_the_exit_code_tells_whether_the_server_can_start(
         )
         assert doctor.run(settings(f"data_dir={tmp_path}")) == code
     assert capsys.readouterr().out.count("-> do this") == 3
+
+
+def test_a_brain_that_is_not_there_is_found() -> None:
+    assert list(doctor._brain(settings())) == []
+    (found,) = doctor._brain(settings("brain.url=http://127.0.0.1:9/v1", "brain.model=m"))
+    assert found.level is Level.WARN
+    assert "m at http://127.0.0.1:9/v1" in found.text

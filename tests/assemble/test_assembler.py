@@ -141,6 +141,18 @@ def test_a_folder_of_the_users_is_taken_as_it_is(settings: Settings, tmp_path: P
     assert [file.name for file in given.iterdir()] == ["config.json"]
 
 
+def test_no_thinker_is_made_for_a_brain_elsewhere(settings: Settings) -> None:
+    tree = settings.model_dump()
+    tree["brain"].update(url="http://127.0.0.1:1/v1", model="m")
+    away = Settings.model_validate(tree)
+    paths, _ = make(away)
+    assert not paths.thinker.exists()
+    assert paths.talker.is_dir()
+    assert paths.ears.is_dir()
+    assert missing_parts(away) == []
+    assert missing_parts(settings) == [paths.thinker.name]
+
+
 def test_errors_say_what_to_do(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AssembleError, match="no 'gpt-9'; there are made-up"):
         make(changed(settings, thinker={"source": "gpt-9"}))

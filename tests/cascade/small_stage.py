@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 
 from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Abort, Generate, Message, Piece, Released
@@ -55,6 +56,19 @@ def run(sock: socket.socket, boot: float = 0.0) -> None:
     run_host(sock, lambda channel: SmallStage(channel, boot))
 
 
+class _Mute(SmallStage):
+    """Never answers a ping."""
+
+    async def answer(self) -> None:
+        await asyncio.Event().wait()
+
+
+def run_without_answers(sock: socket.socket) -> None:
+    """A stage that does its work, and nothing else."""
+    prepare_process(1)
+    run_host(sock, lambda channel: _Mute(channel, 0.0))
+
+
 def run_broken(sock: socket.socket) -> None:
     """A stage whose model can't be loaded."""
     prepare_process(1)
@@ -78,6 +92,25 @@ def supervise(pipe: Callable[[object], None]) -> None:
         stage = Stage("small", run, (), on_message=print, on_death=print)
         await stage.start()
         pipe(stage.facts)
+        await asyncio.sleep(60)
+
+    asyncio.run(body())
+
+
+def supervise_pinging(pipe: Connection) -> None:
+    """A server with a stage that would soon be found to hang: says its processes, and when asked how it is."""
+    from voicechat.cascade.stage import Stage
+
+    async def body() -> None:
+        deaths: list[str] = []
+        stage = Stage(
+            "small", run, (), on_message=print, on_death=lambda _, how: deaths.append(how), ping_period=0.05,
+            max_unanswered=20,
+        )  # fmt: skip
+        await stage.start()
+        pipe.send([stage.facts["pid"], stage.facts["child"]])
+        await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
+        pipe.send((stage.state, len(deaths)))
         await asyncio.sleep(60)
 
     asyncio.run(body())

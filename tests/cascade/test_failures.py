@@ -16,6 +16,7 @@ from tests.cascade.listening import SPEAKERS
 from tests.real_server import descendants, wait_until_gone
 from voicechat.cascade.api import AudioDelta, NotReady, Sampling, StageFailed, TextDelta
 from voicechat.cascade.coordinator import Coordinator
+from voicechat.cascade.stage import Stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -126,4 +127,25 @@ async def test_an_engine_core_killed_while_nothing_runs(coordinator: Coordinator
     await at_rest(coordinator)
     os.kill(engine_core(coordinator, "talker"), signal.SIGKILL)
     await until(lambda: not coordinator.ready)
+    await healed(coordinator)
+
+
+@pytest.mark.parametrize(("stage", "victim"), [("talker", engine_core), ("voicebox", host)])
+async def test_a_stage_that_hangs_in_the_middle_of_a_reply(
+    coordinator: Coordinator, stage: str, victim: Callable[[Coordinator, str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped, not dead; of the Talker only the engine, whose host is well."""
+    await until(lambda: coordinator.ready)
+    watched = coordinator.stages[stage]
+    assert isinstance(watched, Stage)
+    monkeypatch.setattr(watched, "_ping_period", 0.2)
+    monkeypatch.setattr(watched, "_max_unanswered", 20)
+    response = coordinator.respond(request(LONG, sampling=Sampling(temperature=0.0, seed=1, max_tokens=150)))
+    await read_until(response, AudioDelta)
+    os.kill(victim(coordinator, stage), signal.SIGSTOP)
+    with pytest.raises(StageFailed, match="hung") as error:
+        async with asyncio.timeout(PATIENCE):
+            async for _ in response:
+                pass
+    assert error.value.stage == stage
     await healed(coordinator)

@@ -14,10 +14,12 @@ from voicechat.assemble import AssembledPaths
 from voicechat.cascade.api import EARS_RATE, PCM_RATE
 from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
 from voicechat.cascade.launch import (
+    brain_options,
     model_info,
     pool_spec,
     talker_config,
     thinker_config,
+    thinking,
     voicebox_config,
     within_context,
 )
@@ -110,3 +112,21 @@ def test_every_chunk_in_the_middle_of_a_reply_is_warmed_up(policy: ChunkPolicy, 
         buffer.push((step,))
         while (chunk := buffer.pop()) is not None:
             assert len(chunk.codes) in shapes
+
+
+AWAY = ("brain.url=http://127.0.0.1:9/v1", "brain.model=m", "brain.context_tokens=500")
+
+
+def test_a_brain_elsewhere_needs_no_thinker(paths: AssembledPaths) -> None:
+    """Nothing of its folder is read; the ears live by themselves, and the Talker reads text alone."""
+    (paths.thinker / "config.json").unlink()
+    away = settings(*AWAY, "brain.api_key=k", "model.thinker.system_prompt=Sing.")
+    assert within_context(away, paths) is away
+    spec = pool_spec(away, paths)
+    assert (spec.hidden_size, spec.max_rows) == (1, 1)
+    assert model_info(away, ["ann"]).context_tokens == 500
+    assert talker_config(away, paths, spec, VOICE, 20).thinker is None
+    assert list(thinking(away, paths, spec, 20)) == ["thinker", "ears"]
+    told = brain_options(away)
+    assert (told.url, told.model, told.api_key, told.system_prompt) == ("http://127.0.0.1:9/v1", "m", "k", "Sing.")
+    assert (told.connect_timeout, told.first_token_timeout, told.idle_timeout) == (5.0, 60.0, 30.0)

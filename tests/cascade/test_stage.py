@@ -24,11 +24,16 @@ PATIENCE = 30.0
 class Watched:
     """A stage and what it told."""
 
-    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
+    def __init__(self, target: Callable[..., None], *arguments: Any, **options: Any) -> None:
         self.messages: list[Message] = []
         self.deaths: list[str] = []
         self.stage = Stage(
-            "small", target, arguments, on_message=self.messages.append, on_death=lambda _, how: self.deaths.append(how)
+            "small",
+            target,
+            arguments,
+            on_message=self.messages.append,
+            on_death=lambda _, how: self.deaths.append(how),
+            **options,
         )
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -152,3 +157,62 @@ async def test_a_stage_does_not_outlive_a_killed_server() -> None:
     server.kill()
     server.join()
     assert not wait_until_gone({pid}, 5)
+
+
+async def test_a_stage_that_hangs_is_killed_and_reported() -> None:
+    """It is stopped, not dead: nothing of it ends, and nothing comes."""
+    made = Watched(small_stage.run, ping_period=0.05, max_unanswered=10)
+    await asyncio.wait_for(made.stage.start(), PATIENCE)
+    group = made.group
+    await asyncio.sleep(1.0)
+    assert made.stage.up, "it answers, so it stays"
+    assert made.messages == [], "answers are not passed on"
+    assert made.stage.pid is not None
+    os.kill(made.stage.pid, signal.SIGSTOP)
+    await made.until(lambda: bool(made.deaths))
+    assert made.deaths == ["it hung and was killed"]
+    assert not wait_until_gone(group, 5)
+    await asyncio.wait_for(made.stage.start(), PATIENCE)
+    await asyncio.sleep(1.0)
+    assert made.stage.up
+    assert len(made.deaths) == 1
+    await made.stage.stop()
+
+
+async def test_whatever_a_stage_says_is_a_sign_of_life() -> None:
+    """Its answers are lost, but it is at work."""
+    made = Watched(small_stage.run_without_answers, ping_period=0.05, max_unanswered=20)
+    await asyncio.wait_for(made.stage.start(), PATIENCE)
+    for number in range(60):
+        made.stage.send(Generate(number, (), False))
+        await asyncio.sleep(0.05)
+    assert made.stage.up
+    await made.until(lambda: bool(made.deaths))
+    await made.stage.stop()
+
+
+def _supervised(pipe: Connection) -> None:
+    small_stage.supervise_pinging(pipe)
+
+
+async def test_a_pause_of_everything_is_no_hang() -> None:
+    """Server and stage are stopped for longer than a hang would take to be found, and go on together."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    server = context.Process(target=_supervised, args=(theirs,))
+    server.start()
+    assert ours.poll(PATIENCE)
+    group = [server.pid, *map(int, ours.recv())]
+    for pid in group:
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+    await asyncio.sleep(3.0)
+    for pid in reversed(group):
+        assert pid is not None
+        os.kill(pid, signal.SIGCONT)
+    await asyncio.sleep(2.0)
+    ours.send("are you well?")
+    assert ours.poll(PATIENCE)
+    assert ours.recv() == ("up", 0)
+    server.kill()
+    server.join()
