@@ -45,6 +45,8 @@ SCTP_CHUNK = 1100
 """aiortc's 1,200 bytes don't fit through a path with an MTU of 1,280, and stall there without a word."""
 
 _TICK = 0.05
+_ASLEEP = 1.0
+"""When this process itself did not run for so long, what came meanwhile is still to be read."""
 _PARSE_ERRORS = (ValueError, IndexError, KeyError, AttributeError, AssertionError, TypeError)
 """What aiortc raises, as they come, on SDP that it does not expect."""
 
@@ -55,11 +57,14 @@ _TIME_BASE = fractions.Fraction(1, RTP_CLOCK)
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
     """Bounds of one peer, in seconds. ``rtp_silence``: a microphone that stops sending this long is a closed tab; 0
-    turns that off. ``connect``: how long the client has from the answer until media and data flow."""
+    turns that off. ``lost``: so is a client, with a microphone or without, from which nothing at all comes this long;
+    browsers check a connection every 2.5 s, and nobody less often than every 6 s. ``connect``: how long the client has
+    from the answer until media and data flow."""
 
     ice: ice.IceSettings = field(default_factory=ice.IceSettings)
     connect: float = 20.0
     rtp_silence: float = 6.0
+    lost: float = 8.0
     bitrate: int = 32_000
 
 
@@ -137,6 +142,18 @@ def tap(receiver: RTCRtpReceiver, sink: Callable[[RtpAudio], None]) -> None:
     setattr(receiver, attribute, PacketTap(sink))
 
 
+def watch_arrivals(receiver: RTCRtpReceiver, sink: Callable[[], None]) -> None:
+    """Call ``sink`` for everything that arrives on the connection of ``receiver``, the other side's checks included."""
+    connection = receiver.transport.transport._connection
+    for name in ("data_received", "request_received"):
+
+        def arrived(*given: Any, pass_on: Callable[..., None] = getattr(connection, name)) -> None:
+            sink()
+            pass_on(*given)
+
+        setattr(connection, name, arrived)
+
+
 class Peer:
     """A connected client: its microphone, its loudspeaker (``playout``) and its event channel."""
 
@@ -149,6 +166,7 @@ class Peer:
         self._channel: RTCDataChannel | None = None
         self._watch: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._arrived: float | None = None
         self._connection = RTCPeerConnection(ice.configuration(settings.ice))
         self._connection.on("datachannel", self._on_channel)
         self._connection.on("connectionstatechange", self._on_state)
@@ -170,6 +188,7 @@ class Peer:
                 RTCSessionDescription(sdp=ice.prepare_offer(offer), type="offer")
             )
             await self._connection.setLocalDescription(await self._connection.createAnswer())
+            watch_arrivals(transceiver.receiver, self._on_arrival)
         except BadOffer:
             await self.close("bad offer")
             raise
@@ -261,19 +280,26 @@ class Peer:
         for frame in self._microphone.push(packet, time.monotonic()):
             self._handler.on_audio(frame)
 
+    def _on_arrival(self) -> None:
+        self._arrived = time.monotonic()
+
     async def _run_watch(self) -> None:
         """Look after what no packet tells: overdue packets, a microphone that stopped, a client that never came."""
-        begun = time.monotonic()
+        begun = awake = now = time.monotonic()
         while self._closing is None:
             await asyncio.sleep(_TICK)
-            now = time.monotonic()
+            last, now = now, time.monotonic()
+            if now - last > _ASLEEP:
+                awake = now
             for frame in self._microphone.tick(now):
                 self._handler.on_audio(frame)
             if frames := self._microphone.starve(now):
                 self._handler.on_starved(frames)
-            heard, limit = self._microphone.last_arrival, self._settings.rtp_silence
+            heard, arrived, settings = self._microphone.last_arrival, self._arrived, self._settings
             if self._channel is None and heard is None:
-                if now - begun > self._settings.connect:
+                if now - begun > settings.connect:
                     self.end("the client did not connect in time")
-            elif limit and heard is not None and now - heard > limit:
+            elif settings.rtp_silence and heard is not None and now - max(heard, awake) > settings.rtp_silence:
                 self.end("the client's microphone went silent")
+            if arrived is not None and now - max(arrived, awake) > settings.lost:
+                self.end("nothing comes from the client any more")
