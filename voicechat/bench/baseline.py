@@ -69,6 +69,20 @@ class Baseline:
         answer = await self._naive.ask(question, self._max_tokens, self._timeout_s)
         self._answers.append((question, answer))
 
+    def summary(self) -> dict[str, Any]:
+        """The baseline by itself: figures, and what it makes in a second of its own time."""
+        answers = [answer for _, answer in self._answers]
+        busy = sum(answer.total_s for answer in answers)
+        return {
+            "facts": self._naive.facts,
+            "figures": summaries(_figures(answer) for answer in answers),
+            "stages": summaries(answer.times for answer in answers),
+            "throughput": {
+                "audio_s_per_s": sum(answer.audio_s for answer in answers) / busy if busy else 0.0,
+                "requests_per_s": len(answers) / busy if busy else 0.0,
+            },
+        }
+
     def report(self, turns: Sequence[Turn]) -> dict[str, Any]:
         """The baseline's part of the report, compared with the server's ``turns``."""
         answers = [answer for _, answer in self._answers]

@@ -70,6 +70,11 @@ class ChatClient:
         self.voice: str | None = None
         self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
+    @property
+    def base(self) -> str:
+        """The server's address."""
+        return self._base
+
     async def look(self) -> str:
         """Learn what the server serves, and its voice; the model's name."""
         listing = await self.get_json("/v1/models")

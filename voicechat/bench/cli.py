@@ -1,5 +1,6 @@
 """``voicechat bench rest|webrtc``: users in a closed loop against a server, and the figures of what they saw;
-``voicechat bench realtime`` is in :mod:`voicechat.bench.realtime`, ``voice`` in :mod:`voicechat.bench.voice`.
+``voicechat bench realtime`` is in :mod:`voicechat.bench.realtime`, ``load`` in :mod:`voicechat.bench.load`, ``voice``
+in :mod:`voicechat.bench.voice`.
 
 Without ``--server`` a server is started for the run on a free port of this machine, and stopped after it. ``--turns``
 is the number of all turns together, shared out among ``--concurrency`` users as each becomes free. See
@@ -49,12 +50,13 @@ class BenchError(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The subcommand's arguments, for each kind of benchmark its own."""
-    from voicechat.bench import voice
+    from voicechat.bench import load, voice
 
     kinds = parser.add_subparsers(dest="kind", metavar="kind", required=True)
     _add_user_arguments(kinds.add_parser("rest", help="users over REST"))
     _add_user_arguments(kinds.add_parser("webrtc", help="users in calls over WebRTC"))
     _add_realtime_arguments(kinds.add_parser("realtime", help="a scripted set of recordings, over realtime sessions"))
+    load.add_arguments(kinds.add_parser("load", help="more and more users, over REST and WebSocket"))
     voice.add_arguments(kinds.add_parser("voice", help="the voices, judged on held-out texts beside their teachers"))
 
 
@@ -141,6 +143,10 @@ def main(options: argparse.Namespace) -> int:
         from voicechat.bench import realtime
 
         return realtime.main(options)
+    if options.kind == "load":
+        from voicechat.bench import load
+
+        return load.main(options)
     if options.kind == "voice":
         from voicechat.bench import voice
 
@@ -187,7 +193,7 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
             served = await client.look()
         except ClientError as error:
             raise BenchError(str(error)) from None
-        baseline = await stack.enter_async_context(_baseline(options, settings, served))
+        baseline = await stack.enter_async_context(running_baseline(options, settings, served))
         users = [_asker(options, http, base, client) for _ in range(options.concurrency)]
         for user in users:
             stack.push_async_callback(user.close)
@@ -276,7 +282,10 @@ async def running_server(
 
 
 @contextlib.asynccontextmanager
-async def _baseline(options: argparse.Namespace, settings: Settings, served: str) -> AsyncIterator[Baseline | None]:
+async def running_baseline(
+    options: argparse.Namespace, settings: Settings, served: str
+) -> AsyncIterator[Baseline | None]:
+    """The models one stage after another, loaded, if ``--naive`` asks for them."""
     if not options.naive:
         yield None
         return
@@ -339,12 +348,12 @@ async def _measure(
         await closed_loop(users, warmup)
         if baseline is not None:
             await baseline.warm_up(warmup[0])
-    before = await _stats(client)
+    before = await server_stats(client)
     if baseline is not None:
         outcome = await interleaved(users, timed, baseline.ask, _progress(options.turns))
     else:
         outcome = await closed_loop(users, timed, _progress(options.turns))
-    after = await _stats(client)
+    after = await server_stats(client)
     good = [turn for turn in outcome.turns if turn.error is None]
     figures = report.turn_figures(good)
     return {
@@ -359,7 +368,7 @@ async def _measure(
     }
 
 
-async def _stats(client: ChatClient) -> dict[str, Any] | None:
+async def server_stats(client: ChatClient) -> dict[str, Any] | None:
     """What the server tells of itself; None if it does not."""
     from voicechat.bench.chat_client import ClientError
 

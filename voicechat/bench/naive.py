@@ -48,6 +48,7 @@ def naive_config(settings: Settings, paths: AssembledPaths, *, threads: int = TH
         talker_top_k=voice.sampling.top_k if mine.top_k is None else mine.top_k,
         ears_beam_size=settings.ears.beam_size,
         threads=threads,
+        device=settings.device,
     )
 
 

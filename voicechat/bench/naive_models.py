@@ -55,6 +55,7 @@ class NaiveConfig:
     talker_top_k: int
     ears_beam_size: int
     threads: int
+    device: str = "cpu"
 
 
 @dataclass(slots=True)
@@ -87,10 +88,14 @@ class OneAfterAnother:
             self._ears = Ears(config.ears_dir, threads=config.threads, beam_size=config.ears_beam_size)
         self._tokenizer = AutoTokenizer.from_pretrained(config.thinker_dir)
         self._prompt = ChatPrompt(self._tokenizer, config.system_prompt)
-        self._thinker: Any = AutoModelForCausalLM.from_pretrained(config.thinker_dir, dtype=torch.float32).eval()
-        self._talker = talker.load_talker(config.weights_dir)
-        self._conditioner = talker.Conditioner.from_weights(config.weights_dir, config.thinker)
-        self._voicebox = voicebox.load_voicebox(config.weights_dir)
+        self._device = torch.device(config.device)
+        dtype = torch.float32 if config.device == "cpu" else torch.bfloat16
+        loaded = AutoModelForCausalLM.from_pretrained(config.thinker_dir, dtype=dtype)
+        self._thinker: Any = loaded.to(self._device).eval()
+        self._talker = talker.load_talker(config.weights_dir).to(self._device)
+        conditioner = talker.Conditioner.from_weights(config.weights_dir, config.thinker)
+        self._conditioner = conditioner.to(self._device)
+        self._voicebox = voicebox.load_voicebox(config.weights_dir).to(self._device)
         frontend.load_g2p()
         self._choose_ways()
 
@@ -111,17 +116,21 @@ class OneAfterAnother:
             codes = self._talk(pieces, hidden)
             answer.times["talker"] = time.perf_counter() - begun
             torch.set_num_threads(self._threads["voicebox"])
-            pcm = self._voicebox.decode(torch.tensor([codes])) if codes else torch.zeros(1, 0)
+            pcm = self._voicebox.decode(self._on_device([codes])).cpu() if codes else torch.zeros(1, 0)
             answer.times["voicebox"] = time.perf_counter() - begun
         answer.total_s = answer.times["voicebox"]
         answer.text, answer.tokens, answer.steps = "".join(pieces), len(ids), len(codes)
         answer.audio_s = pcm.shape[1] / (25 * talker.STEP_SAMPLES)
         return answer
 
+    def _on_device(self, numbers: Any) -> Tensor:
+        """Whole numbers as a tensor where the nets are."""
+        return torch.tensor(numbers, device=self._device)
+
     def _think(self, question: str, max_tokens: int, *, least: int = 0) -> tuple[list[int], Tensor]:
         """Token ids of the reply, and the hidden state [n, width] of the position that predicted each of them."""
         config = self.config
-        prompt = torch.tensor([self._prompt.ids([Turn("user", question)])])
+        prompt = self._on_device([self._prompt.ids([Turn("user", question)])])
         sampling: dict[str, Any] = {"do_sample": False}
         if config.temperature > 0:
             sampling = {"do_sample": True, "temperature": config.temperature, "top_p": config.top_p, "top_k": 0}
@@ -160,7 +169,7 @@ class OneAfterAnother:
         bound = most or min(len(rows) * STEPS_PER_SYMBOL + SPARE_STEPS, self._talker.config.max_positions - 2)
         cache = talker.Cache(self._talker.config, 1, bound, added.device, added.dtype)
         codes: list[int] = []
-        token, pointer = torch.tensor([talker.BOS]), 0
+        token, pointer = self._on_device([talker.BOS]), 0
         while len(codes) < bound:
             row = self._talker.embed(token) + added[pointer]
             drawn = self._draw(self._talker(row[None], cache)[0, -1])
@@ -169,27 +178,27 @@ class OneAfterAnother:
             code, advance = talker.split(drawn)
             codes.append(code)
             pointer = min(pointer + advance, len(added) - 1)
-            token = torch.tensor([drawn])
+            token = self._on_device([drawn])
         return codes
 
     def _condition(self, rows: list[frontend.Row], hidden: Tensor) -> Tensor:
         """The row added to the input at each place of the pointer, [n, width]; past the end all are like the last."""
-        places = torch.arange(len(rows) + talker.LEFT + 1)
-        near = places[:, None] + torch.arange(-talker.LEFT, talker.RIGHT + 1)
+        places = torch.arange(len(rows) + talker.LEFT + 1, device=self._device)
+        near = places[:, None] + torch.arange(-talker.LEFT, talker.RIGHT + 1, device=self._device)
         inside = (near >= 0) & (near < len(rows))
-        symbols = torch.tensor([row.symbol for row in rows])[near.clamp(0, len(rows) - 1)]
+        symbols = self._on_device([row.symbol for row in rows])[near.clamp(0, len(rows) - 1)]
         symbols = torch.where(inside, symbols, talker.NONE_SYMBOL)
-        tokens = torch.tensor([row.token for row in rows])[places.clamp(max=len(rows) - 1)]
+        tokens = self._on_device([row.token for row in rows])[places.clamp(max=len(rows) - 1)]
         states = hidden[tokens.clamp(max=len(hidden) - 1)].float() if self._conditioner.hidden is not None else None
-        every = torch.ones(len(places), dtype=torch.bool)
-        added = self._conditioner(symbols, states, every, torch.zeros(len(places), dtype=torch.long))
+        added = self._conditioner(symbols, states, torch.ones_like(places, dtype=torch.bool), torch.zeros_like(places))
         return added.to(self._talker.code_embed.dtype)
 
     def _draw(self, state: Tensor) -> int:
         """A token by temperature and top-k over all ids at once."""
         config = self.config
         code, advance, special = (part.float() for part in self._talker.factors(state))
-        logits = torch.cat([(code[:, None] + advance).flatten(), torch.full((1,), -torch.inf), special[1:2]])
+        never = torch.full((1,), -torch.inf, device=self._device)
+        logits = torch.cat([(code[:, None] + advance).flatten(), never, special[1:2]])
         if config.talker_temperature <= 0:
             return int(logits.argmax())
         best, ids = logits.topk(config.talker_top_k or len(logits))
@@ -199,7 +208,7 @@ class OneAfterAnother:
     @torch.inference_mode()
     def _choose_ways(self) -> None:
         """Run each net in every way for a moment, in turn, and keep the fastest."""
-        hidden = torch.zeros(1, self._thinker.config.hidden_size)
+        hidden = torch.zeros(1, self._thinker.config.hidden_size, device=self._device)
         nets: dict[str, tuple[Any, tuple[torch.dtype, ...], Callable[[], object]]] = {
             "thinker": (
                 self._thinker,
@@ -214,11 +223,12 @@ class OneAfterAnother:
             "voicebox": (
                 self._voicebox,
                 (torch.float32,),
-                lambda: self._voicebox.decode(torch.zeros(1, _TRIAL_STEPS, dtype=torch.long)),
+                lambda: self._voicebox.decode(self._on_device([[0] * _TRIAL_STEPS])).cpu(),
             ),
         }
         for name, (net, types, work) in nets.items():
-            ways = [(dtype, threads) for dtype in types for threads in range(1, self.config.threads + 1)]
+            most = self.config.threads if self._device.type == "cpu" else 1
+            ways = [(dtype, threads) for dtype in types for threads in range(1, most + 1)]
             best: dict[Way, float] = dict.fromkeys(ways, float("inf"))
             for trial in range(_TRIALS + 1):
                 for way in ways:

@@ -192,8 +192,8 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
         bench = Bench(http, base, client.headers, options, prompts)
         for _ in range(options.warmup):
             for transport in transports:
-                if (error := (await bench.turn(transport, warm_up)).error) is not None:
-                    raise cli.BenchError(f"not a question is answered: {error}")
+                if (failed := (await bench.turn(transport, warm_up)).error) is not None:
+                    raise cli.BenchError(f"not a question is answered: {failed}")
         bench.conformance = {transport: Conformance() for transport in transports}
         for number, recording in enumerate(recordings):
             for transport in transports:
