@@ -29,6 +29,7 @@ def setup(app: web.Application, coordinator: Coordinator, lag: LoopLag) -> None:
                     "write_ns": write_ns,
                     "rows_read": rows_read,
                     "read_ns": read_ns,
+                    "row_faults": int(coordinator.pool.row_faults[0]),
                 },
                 "loop_lag_ms": {"p50": lag.percentile_ms(50), "p99": lag.percentile_ms(99)},
             }

@@ -1,0 +1,54 @@
+"""The load benchmark's report for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """A table, one line a run."""
+    machine = report["machine"]
+    lines = [
+        f"{report['model']} under load: {machine['cpu']}, {machine['cores']} cores,"
+        f" load before {machine['load_before']}",
+        "",
+        f"{'':6}{'users':>6}{'failed':>7}{'TTFA p50':>10}{'p95 ms':>8}{'v2v p50':>9}{'RTF p95':>9}{'good':>6}"
+        f"{'sound/s':>9}{'GPU %':>7}{'lag p99':>9}{'x naive':>9}",
+    ]
+    for run, ratio in zip(report["runs"], report["ratios"], strict=True):
+        figures, totals = run["figures"], run["totals"]
+        good = totals["good_share"]
+        gpu = max((gpu["utilisation_mean"] for gpu in run["gpus"]), default=None)
+        lag = run["loop_lag_ms"]["p99"] if run["loop_lag_ms"] is not None else None
+        lines.append(
+            f"{run['transport']:6}{run['users']:6d}{totals['failed']:7d}"
+            f"{_shown(figures, 'ttfa_s', 'p50', 1000):>10}{_shown(figures, 'ttfa_s', 'p95', 1000):>8}"
+            f"{_shown(figures, 'voice_to_voice_s', 'p50', 1000):>9}{_shown(figures, 'rtf', 'p95', 1, 2):>9}"
+            f"{_number(None if good is None else 100 * good):>6}{totals['audio_s_per_s']:9.1f}"
+            f"{_number(gpu):>7}{_number(lag, 1):>9}{_number(ratio['throughput'], 1):>9}"
+        )
+    lines += ["", "where the time goes, p50 in ms since the request or the end of the turn"]
+    for run in report["runs"]:
+        stages = ", ".join(f"{name} {1000 * found['p50']:.0f}" for name, found in run["stages"].items())
+        lines.append(f"{run['transport']:6}{run['users']:6d}  {stages}")
+    for run in report["runs"]:
+        lines += [f"{run['transport']} {run['users']}: {count} x {text}" for text, count in run["errors"].items()]
+        if run["row_faults"]:
+            lines.append(f"{run['transport']} {run['users']}: {run['row_faults']} rows were read wrongly")
+    if report["naive"] is not None:
+        naive = report["naive"]
+        lines += [
+            "",
+            f"one stage after another: {naive['throughput']['audio_s_per_s']:.2f} s of sound a second, "
+            f"whole answer p50 {1000 * naive['figures']['ttfa_s']['p50']:.0f} ms",
+        ]
+    return "\n".join(lines)
+
+
+def _shown(figures: Mapping[str, Mapping[str, float]], name: str, which: str, scale: float, digits: int = 0) -> str:
+    return _number(figures[name][which] * scale if name in figures else None, digits)
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
