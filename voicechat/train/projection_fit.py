@@ -24,7 +24,7 @@ from voicechat.train.projection_data import Spoken
 
 logger = logging.getLogger("voicechat.train")
 
-RIDGES = (1e-3, 1e-2, 1e-1, 1.0)
+RIDGES = (1e-2, 1e-1, 1.0, 10.0, 100.0)
 """Weights of the penalty that the closed-form start tries, in parts of the states' mean square."""
 
 
