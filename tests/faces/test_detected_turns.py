@@ -1,4 +1,4 @@
-"""People speaking and coughing into a reply: the session with the real detectors, on the microphone's clock."""
+"""People speak, pause, and cough into replies: the session with the real detectors, on the microphone's clock."""
 
 from __future__ import annotations
 
@@ -54,6 +54,8 @@ class Call:
         self.session.on_closed(reason)
 
     async def hear(self, sound: np.ndarray, step: float = 0.004) -> None:
+        """The microphone's clock stands still while the ears or the detectors work, so that no machine is too slow."""
+        shell = self.session._shell
         for i in range(0, len(sound) - FRAME_SAMPLES + 1, FRAME_SAMPLES):
             self.frames += 1
             self.session.on_audio(sound[i : i + FRAME_SAMPLES])
@@ -61,6 +63,8 @@ class Call:
             self.sound.append(frame.pcm)
             self.session.on_played(frame)
             await asyncio.sleep(step)
+            while working := [*shell._judgements.values(), *shell._jobs.values()]:
+                await asyncio.wait(working)
 
     async def until(self, kind: str, count: int = 1) -> None:
         for _ in range(3000):
@@ -68,6 +72,11 @@ class Call:
                 return
             await self.hear(silence(FRAME_S), step=0.002)
         raise AssertionError(f"no {kind} in {[event['type'] for event in self.events]}")
+
+    def detect(self, **detection: object) -> None:
+        """Change fields of the turn detection."""
+        session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
+        self.session.on_message(json.dumps({"type": "session.update", "session": session}))
 
     def all(self, kind: str) -> list[dict]:
         return [event for event in self.events if event["type"] == kind]
@@ -187,9 +196,9 @@ async def test_a_turn_with_a_hesitation_is_one_turn(call, say):
     middle = int(0.42 * len(whole))
     cut = middle + int(np.argmin([np.abs(whole[i : i + 800]).sum() for i in range(middle, middle + 8000, 80)])) * 80
     one = call("My sister and I are", "My sister and I are planning a trip to Portugal in the spring.")
-    await one.hear(np.concatenate([silence(0.5), whole[:cut], silence(0.8)]), step=0.02)
+    await one.hear(np.concatenate([silence(0.5), whole[:cut], silence(0.8)]))
     assert not one.all("input_audio_buffer.committed")
-    await one.hear(np.concatenate([whole[cut:], silence(1.0)]), step=0.02)
+    await one.hear(np.concatenate([whole[cut:], silence(1.0)]))
     assert len(one.all("input_audio_buffer.committed")) == 1 and len(one.all("response.created")) == 1
 
 
@@ -202,3 +211,75 @@ async def test_server_vad_waits_for_its_silence(call, say):
     assert one.all("input_audio_buffer.speech_started")[0]["audio_start_ms"] == pytest.approx(200, abs=100), (
         "the prefix"
     )
+
+
+async def test_speech_that_may_not_interrupt(call, say):
+    one = call("Tell me a story.", "And then?", answer="word " * 12)
+    one.detect(interrupt_response=False)
+    await one.reply(say("Tell me a story."))
+    begun = len(one.sound)
+    await one.hear(np.concatenate([say("And then?"), silence(0.9)]))
+    assert one.loud()[begun : begun + 60].all(), "it does not even wait"
+    await one.until("output_audio_buffer.stopped", 2)
+    assert [event["response"]["status"] for event in one.all("response.done")] == ["completed", "completed"]
+    assert not one.all("output_audio_buffer.cleared")
+
+
+async def test_turns_without_replies(call, say):
+    one = call("Tell me a story.")
+    one.detect(create_response=False)
+    await one.hear(np.concatenate([silence(0.5), say("Tell me a story."), silence(1.2)]))
+    assert len(one.all("input_audio_buffer.committed")) == 1
+    await one.until("conversation.item.input_audio_transcription.completed")
+    assert not one.cascade.requests, "nothing is begun ahead either"
+    one.session.on_message(json.dumps({"type": "response.create"}))
+    await one.until("output_audio_buffer.started")
+
+
+@pytest.mark.parametrize("prefix", [0, 300, 1000])
+async def test_prefix_padding(call, say, prefix):
+    one = call("Tell me a story.", kind="server_vad")
+    one.detect(prefix_padding_ms=prefix)
+    await one.hear(np.concatenate([silence(2.0), say("Tell me a story."), silence(0.8)]))
+    (started,) = one.all("input_audio_buffer.speech_started")
+    assert started["audio_start_ms"] == pytest.approx(2000 - prefix, abs=100)
+    heard = one.cascade.heard[-1]
+    assert len(heard) / 16 == pytest.approx(prefix + len(say("Tell me a story.")) / 16 + 200, abs=150)
+
+
+async def test_idle_timeout_is_not_put_off_by_noises(call, say):
+    one = call("Tell me a story.", answer="word word", kind="server_vad")
+    one.detect(idle_timeout_ms=3000)
+    await one.hear(np.concatenate([silence(0.5), say("Tell me a story.")]))
+    await one.until("output_audio_buffer.stopped")
+    stopped = one.frames
+    await one.hear(np.concatenate([silence(0.5), cough(), silence(0.4), cough()]))
+    await one.until("input_audio_buffer.timeout_triggered")
+    assert (one.frames - stopped) * FRAME_S == pytest.approx(3.0, abs=0.2)
+    await one.until("output_audio_buffer.started", 2)
+
+
+async def test_a_higher_threshold_hears_less(call, say):
+    faint = say("Tell me a story.") * 0.15
+    rng = np.random.default_rng(1)
+    noisy = faint + (rng.standard_normal(len(faint)) * 0.003).astype(np.float32)
+    starts = []
+    for threshold in (0.1, 1.0):
+        one = call("Tell me a story.", kind="server_vad")
+        one.detect(threshold=threshold)
+        await one.hear(np.concatenate([silence(1.0, level=0.003), noisy, silence(0.8, level=0.003)]))
+        starts.append(len(one.all("input_audio_buffer.speech_started")))
+    assert starts == [1, 0]
+
+
+@pytest.mark.parametrize(("eagerness", "silence_ms"), [("high", 240), ("auto", 420), ("low", 700)])
+async def test_a_whole_question_is_answered_soon(call, say, eagerness, silence_ms):
+    """Sound and words agree: the turn ends as soon as the eagerness allows."""
+    one = call("Please turn the lights off in the kitchen.")
+    one.detect(eagerness=eagerness)
+    await one.hear(np.concatenate([silence(0.5), say("Please turn the lights off in the kitchen.")]))
+    spoken = one.frames
+    await one.hear(silence(1.0))
+    assert one.all("input_audio_buffer.speech_stopped")[0]["audio_end_ms"] == pytest.approx(spoken * 20, abs=120)
+    await one.until("response.done")
+    assert one.all("response.done")[0]["response"]["metadata"]["endpointing_ms"] == str(silence_ms)
