@@ -39,6 +39,14 @@ function setState(next) {
   $("mute").disabled = next === "idle" || next === "connecting" || typedOnly;
 }
 
+function setMuted(next) {
+  muted = next;
+  $("mute").setAttribute("aria-pressed", String(muted));
+  $("mute-label").textContent = muted ? "Unmute" : "Mute";
+  if (muted) page.dataset.muted = "true";
+  else delete page.dataset.muted;
+}
+
 function showAlert(message) {
   $("alert-text").textContent = message;
   $("alert").hidden = !message;
@@ -143,6 +151,11 @@ const handlers = {
   "conversation.item.truncated"({ item_id }) {
     const item = items.get(item_id);
     if (item) item.note.textContent = "interrupted";
+    call?.send({ type: "conversation.item.retrieve", item_id }); // what was heard of it
+  },
+  "conversation.item.retrieved"({ item }) {
+    const shown = items.get(item.id);
+    if (shown) shown.bubble.textContent = `${item.content?.[0]?.transcript ?? ""}…`;
   },
   "response.done"({ response }) {
     generating = false;
@@ -170,10 +183,8 @@ async function startCall({ withMicrophone }) {
   showAlert("");
   $("key-form").hidden = true;
   typedOnly = !withMicrophone;
-  muted = false;
   owed = generating = sounding = false;
-  $("mute").setAttribute("aria-pressed", "false");
-  delete page.dataset.muted;
+  setMuted(false);
   setState("connecting");
   level.open();
   const mine = new Call(sessionStorage.getItem("key") ?? "", $("voice").value);
@@ -199,6 +210,7 @@ async function startCall({ withMicrophone }) {
 
 function endCall(error) {
   call = null;
+  setMuted(false);
   level.close();
   speaker.srcObject = null;
   for (const [id, { bubble }] of items) if (!bubble.textContent) dropItem(id);
@@ -243,12 +255,8 @@ async function keepAwake() {
 $("talk").addEventListener("click", () => (call ? call.end() : startCall({ withMicrophone: true })));
 
 $("mute").addEventListener("click", () => {
-  muted = !muted;
+  setMuted(!muted);
   if (call) call.muted = muted;
-  $("mute").setAttribute("aria-pressed", String(muted));
-  $("mute-label").textContent = muted ? "Unmute" : "Mute";
-  if (muted) page.dataset.muted = "true";
-  else delete page.dataset.muted;
   if (state === "listening") setState("listening");
 });
 

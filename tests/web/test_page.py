@@ -103,6 +103,9 @@ def test_typing_interrupts(namespace, double_server, browse):
         visit.state("speaking")
         visit.page.wait_for_timeout(500)
     assert visit.page.locator(".assistant .note").first.inner_text() == "interrupted"
+    heard = visit.page.locator(".assistant .bubble").first.inner_text()
+    assert heard.endswith("…") and ANSWER.startswith(heard[:-1]), "it shows what was heard, and no more"
+    assert len(heard) < len(ANSWER)
     assert visit.page.locator("#alert").is_hidden()
     assert visit.complaints == []
 
@@ -116,6 +119,10 @@ def test_mute(namespace, double_server, browse, question):
     assert visit.page.locator("#status").inner_text() == "Muted"
     assert visit.page.locator(".bubble").count() == 0
     assert visit.page.get_by_role("button", name="Unmute").get_attribute("aria-pressed") == "true"
+    visit.page.get_by_role("button", name="End", exact=True).click()
+    visit.page.get_by_role("button", name="Talk").click()
+    visit.state("listening", "hearing")
+    assert visit.page.get_by_role("button", name="Mute", exact=True).get_attribute("aria-pressed") == "false"
 
 
 def test_microphone_refused(namespace, double_server, browse, shots):
