@@ -3,6 +3,7 @@
 #   make_environment cpu            .venv       with vLLM's CPU build
 #   make_environment cuda           .venv-cuda  with vLLM for CUDA
 #   make_environment cpu dev        the same, and what the tests need
+#   make_node_clients               in it, the realtime clients from npm that the tests use
 #
 # A second call costs a fraction of a second. An installation that was interrupted is noticed and made anew.
 # VOICECHAT_VENV names another folder, PYTHON another interpreter.
@@ -99,6 +100,24 @@ print(next(entry for entry in extras["cpu"] if entry.startswith("torch==")))' "$
         "$VENV/bin/python" -m pip uninstall --quiet --yes "${STRAYS[@]}"
     fi
     "$VENV/bin/python" -c 'import torch, voicechat' || die "the new environment does not work; remove $VENV and try again"
+}
+
+# make_node_clients: exactly those of the lock file, into $VENV/node; node and npm are pip's
+make_node_clients() {
+    local source=$ROOT/tests/clients/node folder=$VENV/node made
+    made=$folder/.made-$(cat -- "$source"/package*.json | cksum | tr ' ' '-')
+    if [[ -e $made ]]; then return; fi
+    say "installing clients from npm into $folder"
+    rm -rf -- "$folder"
+    mkdir -p -- "$folder"
+    cp -- "$source"/package*.json "$folder/"
+    if PATH=$VENV/bin:$PATH npm ci --prefix "$folder" --ignore-scripts --no-audit --no-fund --loglevel=error >&2; then
+        : >"$made"
+    elif [[ ${CI:-} == true ]]; then
+        die "npm could not install them"
+    else
+        say "npm could not install them, tests that need them are skipped"
+    fi
 }
 
 # install_cpu_torch torch==X: only ever the build marked "+cpu", which PyPI itself does not have. So it is either

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -135,3 +136,67 @@ def test_cuda_has_an_environment_of_its_own_and_no_cpu_torch(tree: Tree) -> None
     assert tree.installs()[-1].endswith("[cuda]")
     assert not any("torch==" in line for line in tree.installs())
     tree.serve("--device", "tpu", expect=1)
+
+
+NPM = """#!/usr/bin/env bash
+echo "$*" >>"$CALLS"
+[[ ! -e $BREAK ]] && mkdir "$3/node_modules"
+"""
+
+
+class NodeTree(Tree):
+    """The same, with an npm that only notes its arguments in the environment's own folder of programs."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        shutil.copytree(ROOT / "tests/clients/node", self.root / "tests/clients/node")
+        npm = self.root / ".venv" / "bin" / "npm"
+        npm.parent.mkdir(parents=True)
+        npm.write_text(NPM)
+        npm.chmod(0o755)
+
+    def make(self, *, ci: bool = False) -> tuple[int, str]:
+        """Exit code and what was said."""
+        self.calls.write_text("")
+        script = '. "$0"; VENV=$ROOT/.venv; make_node_clients'
+        path = str(self.root / "scripts" / "environment.sh")
+        environment = {"PATH": os.environ["PATH"], "CALLS": str(self.calls), "BREAK": str(self.breaks)}
+        environment |= {"CI": "true"} if ci else {}
+        command = ["bash", "-euc", script, path]
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return result.returncode, result.stderr
+
+
+def test_clients_from_npm_are_those_of_the_lock_file_and_installed_once(tmp_path: Path) -> None:
+    tree = NodeTree(tmp_path)
+    assert tree.make()[0] == 0
+    assert tree.calls.read_text().startswith(f"ci --prefix {tree.root}/.venv/node ")
+    assert (tree.root / ".venv/node/package-lock.json").is_file()
+    assert tree.make() == (0, "")
+    assert tree.calls.read_text() == ""
+    with (tree.root / "tests/clients/node/package-lock.json").open("a") as file:
+        file.write("\n")
+    assert tree.make()[0] == 0
+    assert tree.calls.read_text()
+
+
+def test_without_npm_tests_are_skipped_but_not_in_continuous_integration(tmp_path: Path) -> None:
+    tree = NodeTree(tmp_path)
+    tree.breaks.touch()
+    code, said = tree.make()
+    assert code == 0
+    assert "skipped" in said
+    assert tree.make(ci=True)[0] == 1
+    tree.breaks.unlink()
+    assert tree.make(ci=True)[0] == 0
+
+
+def test_the_lock_file_names_exact_releases_and_no_registry() -> None:
+    folder = ROOT / "tests/clients/node"
+    package = json.loads((folder / "package.json").read_text())
+    lock = json.loads((folder / "package-lock.json").read_text())
+    for name, release in package["dependencies"].items():
+        assert lock["packages"][f"node_modules/{name}"]["version"] == release
+    for path, entry in lock["packages"].items():
+        assert "resolved" not in entry
+        assert not path or entry["integrity"].startswith("sha512-")

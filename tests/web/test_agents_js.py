@@ -61,7 +61,9 @@ HEARD = """
 () => {
   const sound = new Int16Array(seen.samples);
   let place = 0;
-  for (const block of seen.blocks) for (const x of block) sound[place++] = Math.round(Math.max(-1, Math.min(1, x)) * 32767);
+  for (const block of seen.blocks) {
+    for (const x of block) sound[place++] = Math.round(32767 * Math.max(-1, Math.min(1, x)));
+  }
   const bytes = new Uint8Array(sound.buffer);
   let text = "";
   for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
