@@ -19,8 +19,17 @@ _ORDER = ("servers", "stage_host", "embedded_server", "tiny_server", "last_tiny_
 """Fixtures that start engines, in the order in which tests that use them run."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests without engines first, then kind by kind; the order is else kept."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--slow``."""
+    parser.addoption("--slow", action="store_true", help="also run the tests that are marked as slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests without engines first, then kind by kind; the order is else kept. Slow ones only if they are asked for."""
+    if not config.getoption("--slow"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
     def rank(item: pytest.Item) -> int:
         names = getattr(item, "fixturenames", ())
