@@ -127,8 +127,18 @@ def test_what_was_committed_before_it_began_is_no_cut_off() -> None:
 def test_missed_and_doubled_turns() -> None:
     assert judge(trace(Expect.ONE_TURN, Record())).faults == [Fault.MISSED_TURN]
     twice = answered()
-    twice.events.append(created(15.0, "resp_2"))
+    twice.events += [committed(15.0), created(15.0, "resp_2")]
     assert judge(trace(Expect.ONE_TURN, twice)).faults == [Fault.FALSE_TURN]
+
+
+def test_an_answer_that_is_stopped_although_nobody_speaks() -> None:
+    record = answered()
+    record.events[-1] = done(12.9, NEW, "cancelled")
+    verdict = judge(trace(Expect.ONE_TURN, record))
+    assert verdict.faults == [Fault.FALSE_INTERRUPT]
+    assert verdict.figures == {}
+    record.events += [created(14.0, "resp_2"), done(15.0, "resp_2")]
+    assert judge(trace(Expect.ONE_TURN, record)).faults == [Fault.FALSE_INTERRUPT]
 
 
 def test_turns_that_fail_are_told() -> None:

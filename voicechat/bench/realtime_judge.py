@@ -111,13 +111,16 @@ def _judge_turn(verdict: Verdict, trace: Trace, since: float) -> None:
         verdict.faults.append(Fault.CUT_OFF)
     elif not created:
         verdict.faults.append(Fault.MISSED_TURN)
-    elif len(created) > 1:
+    elif len(commits) > 1:
         verdict.faults.append(Fault.FALSE_TURN)
     failed = next((_why(response) for response in _done(trace) if response["status"] == "failed"), None)
     if failed is not None:
         verdict.error = f"the reply failed: {failed}"
         return
     if cut or not created:
+        return
+    if any(response["status"] == "cancelled" for response in _done(trace)):
+        verdict.faults.append(Fault.FALSE_INTERRUPT)  # nobody spoke
         return
     first = next((piece for piece in _pieces(trace) if piece.received >= since and piece.audible), None)
     if first is None or first.played is None:

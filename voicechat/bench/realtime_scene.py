@@ -22,6 +22,7 @@ MISSED_S = 1.5
 
 _ANSWER_S = 8.0
 _WHOLE_ANSWER_S = 60.0
+_ANSWERS = 3
 _NOTHING_S = 3.0
 _AFTERWARDS_S = 2.0
 _POLL_S = 0.05
@@ -79,15 +80,19 @@ async def _begin_reply(line: Line, prompt: Recording, after_s: float) -> str:
 
 
 async def _answered(line: Line, last_s: float) -> None:
-    """Wait for the end of the answer."""
+    """Wait for the end of the answer. One that was cancelled is none: another is waited for."""
 
-    def done() -> bool:
-        return line.record.first("response.created", last_s) is not None and not line.busy()
+    def ended() -> list[str]:
+        done = line.record.all("response.done", last_s)
+        return [event["response"]["status"] for _, event in done] if not line.busy() else []
 
     if not await _until(line, lambda: line.record.first("response.created", last_s) is not None, _left(last_s)):
         await _until(line, lambda: not line.busy(), _WHOLE_ANSWER_S)
         return
-    await _until(line, done, _WHOLE_ANSWER_S)
+    for _ in range(_ANSWERS):
+        await _until(line, lambda: bool(ended()), _WHOLE_ANSWER_S)
+        if ended()[-1:] != ["cancelled"] or not await _until(line, line.busy, _NOTHING_S):
+            return
 
 
 async def _undisturbed(line: Line, last_s: float) -> None:
@@ -112,7 +117,8 @@ async def _interrupted(line: Line, first_s: float, last_s: float) -> None:
             return False
         return any(p.audible and p.received > created for p in line.record.pieces[-50:])
 
-    await _until(line, answered, _left(last_s))
+    if not await _until(line, answered, _left(last_s)) and line.busy():
+        await _until(line, answered, _WHOLE_ANSWER_S)
 
 
 def _left(last_s: float) -> float:
