@@ -36,6 +36,14 @@ def check_version(version: str) -> None:
         raise UnknownVllm(f"vLLM {version} is installed; voicechat works with {first} to {last}")
 
 
+def client_error() -> type[Exception]:
+    """What vLLM raises for a request that can't be run; in 0.26 a ValueError."""
+    from vllm import exceptions
+
+    found: type[Exception] = getattr(exceptions, "VLLMClientError", exceptions.VLLMValidationError)
+    return found
+
+
 def is_v2(runner: Any) -> bool:
     """True for vLLM's second model runner. Only it has a model state, once its model is loaded."""
     return hasattr(runner, "model_state")

@@ -144,7 +144,7 @@ class Thinker(Host):
         )
 
     async def _generate(self, message: Generate) -> None:
-        from vllm.exceptions import VLLMClientError
+        from voicechat.stages.runner import client_error
 
         request_id, ack = f"{message.id}", 0
         try:
@@ -174,7 +174,7 @@ class Thinker(Host):
             self.channel.send(Written(message.id, reason, len(ids), cached, made))
         except asyncio.CancelledError:
             await self._engine.abort(request_id)
-        except (ValueError, VLLMClientError) as error:  # the template's and vLLM's word for a request that can't be run
+        except (ValueError, client_error()) as error:  # the template's and vLLM's word for a request that can't be run
             ack = 0  # the engine did not take it
             self.channel.send(Failed(message.id, str(error), invalid=True, param="messages"))
         finally:
