@@ -20,6 +20,7 @@ from voicechat.cascade.api import (
     InvalidRequest,
     ModelInfo,
     ResponseRequest,
+    ResultPart,
     SpeechRequest,
     StageTimes,
     TextDelta,
@@ -114,7 +115,13 @@ class DoubleResponse:
             self._refusal = _refusal(request, cascade.model)
         else:
             part = request.messages[-1].parts[-1]
-            said = part.text if isinstance(part, TextPart) else "something"
+            match part:
+                case TextPart():
+                    said = part.text
+                case ResultPart():
+                    said = part.output
+                case _:
+                    said = "something"
             self._text = cascade.answer or f"You said: {said}."
         self._events: asyncio.Queue[Event | CascadeError] = asyncio.Queue()
         self._task = asyncio.get_running_loop().create_task(self._run())

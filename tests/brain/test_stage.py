@@ -178,7 +178,7 @@ async def test_tools(brain: Brain, start: Start) -> None:
     )
     said = await (await start()).ask(tools=(ToolSpec("clock"),), tool_choice="required")
     assert text(said) == ["I look."]
-    assert said[1:] == [Called(1, Call("a", "clock", '{"in": "Rome"}')), Written(1, "stop", 0, 0, 1)]
+    assert said[1:] == [Called(1, (Call("a", "clock", '{"in": "Rome"}'),)), Written(1, "stop", 0, 0, 1)]
     assert brain.bodies[-1]["tool_choice"] == "required"
 
 

@@ -9,6 +9,7 @@ import asyncio
 import random
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,11 +23,17 @@ from voicechat.cascade.api import (
     Heard,
     InvalidRequest,
     Message,
+    NotReady,
+    Overloaded,
     ResponseRequest,
+    StageFailed,
+    TextDelta,
     TextPart,
+    Tool,
 )
-from voicechat.cascade.messages import Codes, Generate, Piece, Text
+from voicechat.cascade.messages import Call, Called, Codes, Failed, Generate, Piece, Speak, Text, ToolSpec
 from voicechat.cascade.traffic import STEP_SAMPLES
+from voicechat.realtime.tools import CallParser, ToolCall
 
 
 def request_of(rng: random.Random) -> tuple[tuple[TextPart | AudioPart, ...], dict[str, Any]]:
@@ -199,3 +206,43 @@ def test_text_goes_to_the_talker_as_it_comes() -> None:
         assert "".join(piece for m in texts for piece in m.pieces) == caller.text
 
     simulated(body)
+
+
+def test_a_brain_elsewhere() -> None:
+    """It is not asked for anything to warm up; the Talker is told that there are no hidden states; calls are text that
+    is not spoken; what goes wrong there is told as what it is."""
+
+    async def body(world: World) -> None:
+        thinker, talker = world.stages["thinker"], world.stages["talker"]
+        assert not thinker.log
+        caller = world.ask(tools=(Tool("clock", "The time", {}),), tool_choice="required", must_call="clock")
+        number = caller.response.number
+        await world.run_until(lambda: bool(thinker.log) and any(getattr(m, "id", 0) == number for m in talker.log))
+        (generate,) = thinker.log
+        assert isinstance(generate, Generate)
+        assert (generate.tools, generate.tool_choice) == ((ToolSpec("clock", "The time", {}),), "required")
+        assert generate.must_call == "clock"
+        (speak,) = (m for m in talker.log if isinstance(m, Speak) and m.id == number)
+        assert not speak.rows
+        calls = (Call("a", "clock", "{}"), Call("b", "clock", '{"in": "Rome"}'))
+        thinker._on_message(Called(number, calls))
+        await world.all_ended()
+        parser = CallParser(["clock"])
+        found = [*parser.push("".join(e.text for e in caller.events if isinstance(e, TextDelta))), *parser.finish()]
+        assert [part for part in found if isinstance(part, ToolCall)] == [ToolCall(c.name, c.arguments) for c in calls]
+        spoken = "".join(piece for m in talker.log if isinstance(m, Text) and m.id == number for piece in m.pieces)
+        assert "clock" not in spoken
+        for failed, kind in (
+            (Failed(0, "busy", overloaded=True, retry_after=7.0), Overloaded),
+            (Failed(0, "gone", unreachable=True), NotReady),
+            (Failed(0, "bad", invalid=True), InvalidRequest),
+            (Failed(0, "ill"), StageFailed),
+        ):
+            caller = world.ask()
+            await asyncio.sleep(0.01)
+            thinker._on_message(msgspec.structs.replace(failed, id=caller.response.number))
+            await world.all_ended()
+            assert type(caller.error) is kind
+            assert str(caller.error) == failed.message
+
+    simulated(body, seed=2, hidden_states=False)

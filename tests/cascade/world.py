@@ -72,7 +72,9 @@ class Caller:
 class World:
     """A coordinator over doubles, everything driven by one generator of random numbers."""
 
-    def __init__(self, rng: random.Random, *, slots: int = 2, timeout: float = 5.0, waiting: int = 8) -> None:
+    def __init__(
+        self, rng: random.Random, *, slots: int = 2, timeout: float = 5.0, waiting: int = 8, hidden_states: bool = True
+    ) -> None:
         self.rng = rng
         spec = PoolSpec(
             name=PoolSpec.new_name(),
@@ -94,6 +96,7 @@ class World:
             decodes=2,
             acquire_timeout=timeout,
             max_waiting=waiting,
+            hidden_states=hidden_states,
         )
         self.stages: dict[str, StageDouble] = self.cascade.stages  # type: ignore[assignment]
         for stage in self.stages.values():

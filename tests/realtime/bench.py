@@ -14,12 +14,15 @@ from pydantic import TypeAdapter
 from voicechat.cascade.api import (
     PCM_RATE,
     AudioDelta,
+    CallPart,
     CascadeError,
     Finished,
     FinishReason,
     ModelInfo,
+    ResultPart,
     StageTimes,
     TextDelta,
+    TextPart,
     Usage,
 )
 from voicechat.media.vad import FRAME_SAMPLES
@@ -212,8 +215,18 @@ class Bench:
         return self.all("response.done")[-1]["response"]
 
     def asked(self, index: int = -1) -> list[tuple[str, str]]:
-        """Roles and texts of what the cascade was asked."""
-        return [(m.role, m.parts[0].text) for m in self.started[index].request.messages]  # type: ignore[union-attr]
+        """Roles and texts of what the cascade was asked; of a call its name, of a result its output."""
+        told = []
+        for asked in self.started[index].request.messages:
+            (part,) = asked.parts
+            match part:
+                case CallPart():
+                    told.append((asked.role, part.name))
+                case ResultPart():
+                    told.append((asked.role, part.output))
+                case TextPart():
+                    told.append((asked.role, part.text))
+        return told
 
     def check(self) -> None:
         """What must hold at any time."""

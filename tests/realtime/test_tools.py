@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicechat.realtime.tools import CallParser, Tool, ToolCall, call_text, tools_prompt
+from voicechat.cascade import api as cascade
+from voicechat.cascade.api import ResponseRequest
+from voicechat.realtime.tools import CallParser, Tool, ToolCall, asked_tools, told_length
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "<b>"}}\n</tool_call>'
 LOOK = ToolCall("look", '{"at": "<b>"}')
@@ -56,13 +58,13 @@ def test_without_tools_all_is_text():
     assert parse(CALL, names=()) == [CALL]
 
 
-def test_prompt():
+def test_what_the_cascade_is_asked():
     tools = (Tool("look", "Looks.", {"type": "object"}),)
-    assert '"name": "look"' in tools_prompt(tools, "auto")
-    assert tools_prompt(tools, "none") == tools_prompt((), "auto") == ""
-    assert "must call one" in tools_prompt(tools, "required")
-    assert "must call the function look" in tools_prompt(tools, {"type": "function", "name": "look"})
-
-
-def test_an_earlier_call_reads_as_the_model_wrote_it():
-    assert parse(call_text("look", '{"at": "<b>"}')) == [LOOK]
+    asked = ResponseRequest((), **asked_tools(tools, "auto"))
+    assert asked.tools == (cascade.Tool("look", "Looks.", {"type": "object"}),)
+    assert (asked.tool_choice, asked.must_call) == ("auto", None)
+    assert ResponseRequest((), **asked_tools(tools, "none")).tool_choice == "none"
+    forced = ResponseRequest((), **asked_tools(tools, {"type": "function", "name": "look"}))
+    assert (forced.tool_choice, forced.must_call) == ("required", "look")
+    assert told_length(tools, "auto") > 100
+    assert told_length(tools, "none") == told_length((), "auto") == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -12,8 +11,6 @@ import msgspec
 
 from voicechat.brain.errors import BrainError, refusal, reported
 from voicechat.brain.sse import SseEvent, SseParser
-
-log = logging.getLogger(__name__)
 
 MAX_ERROR = 1 << 16
 MAX_WHOLE = 1 << 24
@@ -79,8 +76,10 @@ class Endpoint:
             for event in self._parsed(parser, None):
                 yield self._object(event)
         except (aiohttp.ClientError, ConnectionError) as error:
-            log.warning("the brain at %s broke off: %s", self.url, error or type(error).__name__)
-            raise BrainError("The brain broke off in the middle of its reply. Please try again.") from error
+            detail = f"it broke off: {error or type(error).__name__}"
+            raise BrainError(
+                "The brain broke off in the middle of its reply. Please try again.", detail=detail
+            ) from error
         finally:
             response.release()  # closes a connection of which there is more to read
 
@@ -122,17 +121,15 @@ class Endpoint:
         return value
 
     def _told(self, value: object) -> BrainError:
-        log.warning("the brain at %s reports an error: %.500r", self.url, value)
         return reported(value.get("error", value) if isinstance(value, dict) else value, self.model)
 
     def _malformed(self, why: str) -> BrainError:
-        log.warning("the brain at %s sent a malformed stream: %s", self.url, why)
         return BrainError(f"The brain sent a reply that can't be read: {why}.")
 
     def _unreachable(self, error: Exception) -> BrainError:
         """The address is for the log; callers need not know it."""
-        log.warning("the brain at %s can't be reached: %s", self.url, error or type(error).__name__)
-        return BrainError("The brain can't be reached. Try again in a moment.", "unreachable")
+        detail = str(error) or type(error).__name__
+        return BrainError("The brain can't be reached. Try again in a moment.", "unreachable", detail=detail)
 
 
 def _json(data: bytes | str) -> Any:

@@ -17,7 +17,10 @@ MAX_WORDS = 500
 
 
 class BrainError(Exception):
-    """A reply could not be had. ``lasting``: asking again will not help, a setting is wrong."""
+    """A reply could not be had. ``lasting``: asking again will not help, a setting is wrong.
+
+    ``detail`` is for the log, not for the caller.
+    """
 
     def __init__(
         self,
@@ -28,8 +31,10 @@ class BrainError(Exception):
         retry_after: float | None = None,
         param: str | None = None,
         code: str | None = None,
+        detail: str = "",
     ) -> None:
         super().__init__(message)
+        self.detail = detail
         self.kind = kind
         self.lasting = lasting
         self.retry_after = retry_after
@@ -52,6 +57,12 @@ class BrainError(Exception):
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes, model: str) -> BrainError:
     """What an answer of a status other than 200 means."""
+    made = _refusal(status, headers, body, model)
+    made.detail = f"HTTP {status}: {body[:MAX_WORDS].decode(errors='replace')}"
+    return made
+
+
+def _refusal(status: int, headers: Mapping[str, str], body: bytes, model: str) -> BrainError:
     words, param, code = _words(body)
     said = f": {words}" if words else ""
     match status:
@@ -76,8 +87,9 @@ def reported(error: object, model: str) -> BrainError:
     code = error.get("code") if isinstance(error, dict) else None
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
     made = refusal(status, {}, msgspec.json.encode({"error": error}), model)
+    made.detail = f"it reports {error!r}"[:MAX_WORDS]
     if status >= 500 and (words := _words(msgspec.json.encode({"error": error}))[0]):
-        return BrainError(f"The brain failed: {words}")
+        return BrainError(f"The brain failed: {words}", detail=made.detail)
     return made
 
 

@@ -135,6 +135,7 @@ class BrainStage:
         try:
             await self._converse(endpoint, message)
         except BrainError as error:
+            log.warning("request %d: %s (brain.url %s) %s", message.id, error, self._options.url, error.detail)
             if error.kind == "unreachable":
                 self._lost()
             self._on_message(error.failed(message.id))
@@ -214,8 +215,8 @@ class BrainStage:
 
     def _close(self, number: int, reply: Reply) -> None:
         self._say(number, reply.rest())
-        for call in reply.calls():
-            self._on_message(Called(number, call))
+        if calls := reply.calls():
+            self._on_message(Called(number, tuple(calls)))
         counts = reply.counts or Counts(completion=reply.pieces)
         reason = "length" if reply.reason == "length" else "stop"
         self._on_message(Written(number, reason, counts.prompt, counts.cached, counts.completion))
@@ -245,7 +246,7 @@ class BrainStage:
                     raise
                 if str(error) != shown:
                     shown = str(error)
-                    log.warning("waiting for the brain at %s: %s", self._options.url, shown)
+                    log.warning("waiting for the brain at %s: %s %s", self._options.url, shown, error.detail)
             else:
                 self._reachable = True
                 return

@@ -180,10 +180,10 @@ class Piece(_Message, frozen=True):
 
 
 class Called(_Message, frozen=True):
-    """The reply calls a tool: a part of it that is not spoken."""
+    """The reply calls tools: a part of it that is not spoken. All calls of a reply come at once."""
 
     id: int
-    call: Call
+    calls: tuple[Call, ...]
 
 
 class Written(_Message, frozen=True):

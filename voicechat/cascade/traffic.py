@@ -126,7 +126,7 @@ class Traffic:
                     self.stages["talker"].send(Text(state.number, message.pieces, False, message.sent_ns))
             case Called() if not state.ended:
                 state.marks.note("thinker_first_token")
-                state.emit(TextDelta(call_text(message.call.name, message.call.arguments)))
+                state.emit(TextDelta("\n".join(call_text(call.name, call.arguments) for call in message.calls)))
             case Written() if not state.ended:
                 state.marks.note("thinker_done")
                 state.prompt_tokens, state.cached_tokens = message.prompt_tokens, message.cached_tokens
@@ -241,8 +241,6 @@ class Traffic:
 
     def cancel(self, state: ResponseState) -> None:
         """End a response because its caller wants no more of it."""
-        if state.task is not None:
-            state.task.cancel()
         state.end(state.finished(FinishReason.CANCELLED, PCM_RATE))
         self._withdraw(state)
 
@@ -252,7 +250,9 @@ class Traffic:
         self._withdraw(state)
 
     def _withdraw(self, state: ResponseState) -> None:
-        """Take an ended response out of every stage that still holds it."""
+        """Keep an ended response from entering, and take it out of every stage that still holds it."""
+        if state.task is not None:
+            state.task.cancel()
         for role in state.inside:
             self.stages[role].send(Abort(state.number))
         self.settle(state)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from voicechat.cascade.api import PCM_RATE, Message, Role
+from voicechat.cascade.api import PCM_RATE, CallPart, Message, ResultPart, TextPart
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.items import Item, Part
 from voicechat.realtime.outbox import Clip, Outbox, SendWithAudio
-from voicechat.realtime.tools import call_text, output_text
 
 CHARS_PER_TOKEN = 3
 """A cautious guess for English, so that a full history still fits the context."""
+
+CALL_CHARS = 50
+"""Characters around a call or its result."""
 
 SILENT = "(The user says nothing.)"
 """What the Thinker is told of a turn that the idle timeout committed."""
@@ -148,13 +150,13 @@ class Conversation:
                 for part in item.parts:
                     part.sounds = []
 
-    def messages(self, instructions: str) -> tuple[Message, ...]:
-        """What the Thinker gets of this conversation."""
-        return build_messages(self._items, instructions, self._max_chars, self._max_messages)
+    def messages(self, instructions: str, reserved: int = 0) -> tuple[Message, ...]:
+        """What the Thinker gets of this conversation; ``reserved`` characters are needed for its tools."""
+        return self.build(self._items, instructions, reserved)
 
-    def build(self, items: Iterable[Item], instructions: str) -> tuple[Message, ...]:
+    def build(self, items: Iterable[Item], instructions: str, reserved: int = 0) -> tuple[Message, ...]:
         """What the Thinker gets of ``items`` instead."""
-        return build_messages(items, instructions, self._max_chars, self._max_messages)
+        return build_messages(items, instructions, self._max_chars - reserved, self._max_messages)
 
     def _need(self, item_id: str, verb: str) -> Item:
         item = self._by_id.get(item_id)
@@ -183,24 +185,37 @@ class Conversation:
 def build_messages(items: Iterable[Item], instructions: str, max_chars: int, max_messages: int) -> tuple[Message, ...]:
     """The newest of ``items`` that fit, as messages, with the instructions in front."""
     system = [Message.text("system", instructions)] if instructions.strip() else []
-    told = [pair for item in items if (pair := _told(item)) is not None]
+    told = [message for item in items if (message := _told(item)) is not None]
     first, left = len(told), max_chars - len(instructions)
     while first > 0 and len(told) - first < max_messages:
-        left -= len(told[first - 1][1])
+        left -= _length(told[first - 1])
         if left < 0 and first < len(told):
             break
         first -= 1
-    return (*system, *(Message.text(role, text) for role, text in told[first:]))
+    return (*system, *told[first:])
 
 
-def _told(item: Item) -> tuple[Role, str] | None:
+def _told(item: Item) -> Message | None:
     match item.type:
         case "function_call":
-            return "assistant", call_text(item.name, item.arguments)
+            return Message("assistant", (CallPart(item.call_id, item.name, item.arguments),))
         case "function_call_output":
-            return "user", output_text(item.output)
+            return Message("user", (ResultPart(item.call_id, item.output),))
     text = item.text() if item.told is None else item.told
-    return (item.role, text) if text.strip() else None
+    return Message.text(item.role, text) if text.strip() else None
+
+
+def _length(message: Message) -> int:
+    """Characters of a message, about as many as the Thinker reads."""
+    (part,) = message.parts
+    match part:
+        case TextPart():
+            return len(part.text)
+        case CallPart():
+            return len(part.name) + len(part.arguments) + CALL_CHARS
+        case ResultPart():
+            return len(part.output) + CALL_CHARS
+    raise TypeError(f"not a part of a conversation: {part!r}")
 
 
 def shorten(part: Part, samples: int) -> None:

@@ -23,7 +23,7 @@ from voicechat.realtime.outbox import CancelResponse, Outbox, StartResponse
 from voicechat.realtime.playback import Playback
 from voicechat.realtime.response import Reply, Times
 from voicechat.realtime.settings import ResponseSpec
-from voicechat.realtime.tools import tools_prompt
+from voicechat.realtime.tools import asked_tools, told_length
 
 
 @dataclass(slots=True)
@@ -188,16 +188,16 @@ class Replies:
         return self._generation
 
     def _request(self, spec: ResponseSpec, inputs: list[Item] | None, *more: Message) -> ResponseRequest:
-        tools = tools_prompt(spec.tools, spec.tool_choice)
-        instructions = "\n\n".join(text for text in (spec.instructions.strip(), tools) if text)
+        instructions, reserved = spec.instructions.strip(), told_length(spec.tools, spec.tool_choice)
         if inputs is None:
-            messages = self._conversation.messages(instructions)
+            messages = self._conversation.messages(instructions, reserved)
         else:
-            messages = self._conversation.build(inputs, instructions)
+            messages = self._conversation.build(inputs, instructions, reserved)
         return ResponseRequest(
             messages=(*messages, *more),
             audio=spec.audio,
             voice=spec.voice,
             latency_first=spec.latency_first,
             sampling=Sampling(max_tokens=spec.max_output_tokens),
+            **asked_tools(spec.tools, spec.tool_choice),
         )

@@ -1,4 +1,4 @@
-"""Function calling with models that know it only as text: tools in the prompt, calls parsed out of the reply. Pure."""
+"""Function calling: the tools that a client gives, and the calls that are parsed out of a reply's text. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from voicechat.cascade import api as cascade
+from voicechat.cascade.messages import ToolSpec
+from voicechat.cascade.tools import CLOSE, OPEN, tools_prompt
 from voicechat.realtime.fields import Fields, unsupported
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MAX_TOOLS = 128
 
 
@@ -55,32 +57,19 @@ def parse_tools(fields: Fields) -> tuple[Tool, ...]:
     return tuple(tools)
 
 
-def tools_prompt(tools: Sequence[Tool], choice: object) -> str:
-    """What the model is told of its tools, in the form that Qwen and Hermes models were trained on; may be empty."""
-    if not tools or choice == "none":
-        return ""
-    lines = [json.dumps({"type": "function", "function": tool.to_dict()}, ensure_ascii=False) for tool in tools]
-    must = ""
-    if choice == "required":
-        must = "\nYou must call one of the functions now."
-    elif isinstance(choice, dict):
-        must = f"\nYou must call the function {choice.get('name')} now."
-    return (
-        "# Tools\n\nYou may call a function to help with the user's request. The functions, within <tools></tools>:\n"
-        "<tools>\n" + "\n".join(lines) + "\n</tools>\n\n"
-        f"To call one, reply with nothing but a JSON object with its name and arguments within {OPEN}{CLOSE}:\n"
-        f'{OPEN}\n{{"name": <function-name>, "arguments": <arguments-object>}}\n{CLOSE}{must}'
-    )
+def asked_tools(tools: Sequence[Tool], choice: object) -> dict[str, Any]:
+    """The fields of a :class:`~voicechat.cascade.api.ResponseRequest` that say which tools may, or must, be called."""
+    must = choice.get("name") if isinstance(choice, dict) else None
+    return {
+        "tools": tuple(cascade.Tool(tool.name, tool.description, tool.parameters) for tool in tools),
+        "tool_choice": "required" if isinstance(choice, dict) else choice,
+        "must_call": must,
+    }
 
 
-def call_text(name: str, arguments: str) -> str:
-    """An earlier call, as the model wrote it."""
-    return f'{OPEN}\n{{"name": {json.dumps(name)}, "arguments": {arguments or "{}"}}}\n{CLOSE}'
-
-
-def output_text(output: str) -> str:
-    """The result of an earlier call, as the model is told of it."""
-    return f"<tool_response>\n{output}\n</tool_response>"
+def told_length(tools: Sequence[Tool], choice: object) -> int:
+    """Characters that the model is told of its tools, about."""
+    return len(tools_prompt([ToolSpec(tool.name, tool.description, tool.parameters) for tool in tools], str(choice)))
 
 
 class CallParser:
