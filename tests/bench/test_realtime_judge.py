@@ -191,15 +191,19 @@ def test_a_reply_that_was_over_too_soon_does_not_count() -> None:
     assert judge(trace(Expect.NO_INTERRUPTION, ended, transport="webrtc")).void is not None
 
 
-@pytest.mark.parametrize(("stopped", "dip"), [(18.0, 0.0), (18.6, 0.6)])
-def test_a_dip_is_what_a_reply_lasts_longer_than_it_is(stopped: float, dip: float) -> None:
+@pytest.mark.parametrize(("gap", "held", "dip"), [(0.0, 0.0, 0.0), (0.6, 0.6, 0.6), (0.6, 0.0, 0.0), (0.0, 0.6, 0.0)])
+def test_a_dip_is_silence_by_which_a_reply_lasts_longer(gap: float, held: float, dip: float) -> None:
+    """A pause of the speaker's (``gap``) makes it no longer, an underrun elsewhere (``held`` alone) is no dip."""
+    stopped = 18.0 + held
     usage = {"output_token_details": {"audio_tokens": 250}}
     record = under_way(
         done(9.0, OLD, usage=usage), event(stopped, "output_audio_buffer.stopped", response_id=OLD), until=stopped
     )
+    if gap:
+        record.pieces[:] = [piece for piece in record.pieces if not 10.2 < piece.received < 10.2 + gap - 0.03]
     verdict = judge(trace(Expect.NO_INTERRUPTION, record, transport="webrtc"))
     assert verdict.faults == []
-    assert verdict.dip_s == pytest.approx(dip)
+    assert verdict.dip_s == pytest.approx(dip, abs=0.05)
 
 
 def interrupted(stop: float, *, then: float = 12.9) -> Record:

@@ -18,13 +18,14 @@ STEP_S = 0.04
 """Seconds of one speech token."""
 
 DIP_S = 0.1
-"""A reply that stood still for longer than this in all was held, or ran dry."""
+"""A reply that stood still for longer than this was held."""
 
 _BETWEEN_S = 0.06
 """Sound this long before the event that announces it is of the new reply: the two travel apart."""
 
 _IN_FLIGHT_S = 0.3
 _UNDER_S = 0.6
+_SOON_S = 0.5
 _FILLERS = frozenset("um uh hmm er well so".split())
 
 
@@ -42,8 +43,8 @@ class Fault(enum.StrEnum):
 class Verdict:
     """One turn. ``figures`` and ``stages`` in seconds; ``void`` says why it can't count; ``error`` that it failed.
 
-    ``dip_s``: how long a reply that was played to its end stood still, over WebRTC; ``starts``: events
-    ``speech_started`` since it began; ``words_found``: share of the expected words in ``heard``.
+    ``dip_s``: how long a reply that went on stood still because of what was heard in it, over WebRTC;
+    ``starts``: events ``speech_started`` since it began; ``words_found``: share of the expected words in ``heard``.
     """
 
     name: str
@@ -143,7 +144,7 @@ def _judge_turn(verdict: Verdict, trace: Trace, since: float) -> None:
 def _judge_reply(verdict: Verdict, trace: Trace) -> None:
     """Something was heard in a reply that is to go on."""
     end = _reply_end(trace)
-    stop = _stop(trace)
+    stop = trace.record.stop_of(trace.reply)
     if stop is None and end is not None and end < trace.first_s + min(_UNDER_S, trace.last_s - trace.first_s):
         verdict.void = "the reply was over too soon"
         return
@@ -152,12 +153,13 @@ def _judge_reply(verdict: Verdict, trace: Trace) -> None:
     elif _created(trace):
         verdict.faults.append(Fault.FALSE_TURN)
     if stop is None and trace.transport == "webrtc":
-        verdict.dip_s = _stall(trace, trace.reply)
+        stall = _stall(trace, trace.reply)
+        verdict.dip_s = None if stall is None else min(stall, _silence(trace))
 
 
 def _judge_interruption(verdict: Verdict, trace: Trace) -> None:
     """Something was said in a reply that is to stop, and to be answered."""
-    end, stop = _reply_end(trace), _stop(trace)
+    end, stop = _reply_end(trace), trace.record.stop_of(trace.reply)
     if stop is None and end is not None and end < trace.first_s + MISSED_S:
         verdict.void = "the reply was over too soon"
         return
@@ -212,18 +214,9 @@ def _done(trace: Trace) -> list[dict[str, Any]]:
     return [response for response in responses if response["id"] != trace.reply]
 
 
-def _stop(trace: Trace) -> float | None:
-    """When the reply was stopped before its end."""
-    stops = [at for at, response_id in trace.record.stops if response_id == trace.reply]
-    for at, event in trace.record.all("response.done"):
-        if event["response"]["id"] == trace.reply and event["response"]["status"] == "cancelled":
-            stops.append(at)
-    return min(stops, default=None)
-
-
 def _reply_end(trace: Trace) -> float | None:
     """When the reply had been played to its end; None if it was not."""
-    if _stop(trace) is not None:
+    if trace.record.stop_of(trace.reply) is not None:
         return None
     if trace.transport == "webrtc":
         ends = [at for at, e in trace.record.all("output_audio_buffer.stopped") if e["response_id"] == trace.reply]
@@ -251,6 +244,19 @@ def _stall(trace: Trace, response_id: str | None) -> float | None:
     if started is None or stopped is None or not tokens:
         return None
     return max(0.0, stopped - started - tokens * STEP_S)
+
+
+def _silence(trace: Trace) -> float:
+    """Seconds of the longest silence that began while, or soon after, something was heard in the reply."""
+    longest = 0.0
+    last: float | None = None
+    for piece in _pieces(trace):
+        if not piece.audible:
+            continue
+        if last is not None and trace.first_s <= last <= trace.last_s + _SOON_S:
+            longest = max(longest, piece.received - last)
+        last = piece.received
+    return longest
 
 
 def _continuity(trace: Trace) -> Continuity | None:

@@ -59,9 +59,9 @@ async def act(line: Line, recording: Recording, prompt: Recording | None) -> Tra
         case Expect.NO_TURN:
             await _until(line, lambda: bool(line.record.all("response.created")), _NOTHING_S)
         case Expect.NO_INTERRUPTION:
-            await _undisturbed(line, last_s)
+            await _undisturbed(line, reply)
         case Expect.INTERRUPTION:
-            await _interrupted(line, first_s, last_s)
+            await _interrupted(line, reply, first_s, last_s)
     return Trace(recording, line.transport, line.record, first_s, last_s, spans, reply, time.perf_counter())
 
 
@@ -95,21 +95,23 @@ async def _answered(line: Line, last_s: float) -> None:
             return
 
 
-async def _undisturbed(line: Line, last_s: float) -> None:
+async def _undisturbed(line: Line, reply: str | None) -> None:
     """Wait until what was heard must have been judged: over WebRTC until the reply has been played."""
     begun = time.perf_counter()
     if line.transport == "webrtc":
         await _until(line, lambda: not line.busy(), _WHOLE_ANSWER_S)
     left = _NOTHING_S - (time.perf_counter() - begun)
-    stopped = bool(line.record.stops)
-    await _until(line, lambda: bool(line.record.stops) and not stopped, max(left, _AFTERWARDS_S))
+    if line.record.stop_of(reply) is None:
+        await _until(line, lambda: line.record.stop_of(reply) is not None, max(left, _AFTERWARDS_S))
 
 
-async def _interrupted(line: Line, first_s: float, last_s: float) -> None:
+async def _interrupted(line: Line, reply: str | None, first_s: float, last_s: float) -> None:
     """Wait for the stop, then for the first sound of the answer to what was said."""
-    if not await _until(line, lambda: bool(line.record.stops), first_s + MISSED_S + 0.5 - time.perf_counter()):
+    limit = first_s + MISSED_S + 0.5 - time.perf_counter()
+    await _until(line, lambda: line.record.stop_of(reply) is not None, limit)
+    stop = line.record.stop_of(reply)
+    if stop is None:
         return
-    stop = line.record.stops[0][0]
 
     def answered() -> bool:
         created = line.record.first("response.created", stop)

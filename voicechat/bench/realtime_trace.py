@@ -139,6 +139,14 @@ class Record:
         """When the first of them came."""
         return next((at for at, event in self.events if event["type"] == kind and at >= since), None)
 
+    def stop_of(self, reply: str | None) -> float | None:
+        """When a response was stopped before its end: the player was, or the making of it."""
+        stops = [at for at, response_id in self.stops if response_id == reply]
+        for at, event in self.all("response.done"):
+            if event["response"]["id"] == reply and event["response"]["status"] == "cancelled":
+                stops.append(at)
+        return min(stops, default=None)
+
 
 class Line(Protocol):
     """One session over one transport, as a client with a microphone and a loudspeaker."""

@@ -40,8 +40,8 @@ _QUESTIONS = (
     "How do I say thank you in Spanish?", "Who painted the Mona Lisa?", "Good morning.",
     "When is the best time of the year to visit Japan?", "How do I remove a coffee stain from a white shirt?",
     "What is the difference between a crocodile and an alligator?",
-    "I have three apples and I eat one of them. How many do I have left?",
-    "My sister is coming to visit next week and she loves music. Where should I take her?",
+    "I have three apples and I eat one of them.{300} How many do I have left?",
+    "My sister is coming to visit next week and she loves music.{300} Where should I take her?",
     "Could you explain in simple words how an airplane manages to stay up in the air?",
     "If I leave home at nine in the morning and drive for four hours, when do I arrive?",
 )  # fmt: skip
@@ -54,7 +54,7 @@ _PAUSES = (
     "If it rains tomorrow,{650} what could we do with the children?", "Before I plant the roses,{550} what do I need?",
     "I would like to know,{750} how many people live in Canada.", "My phone number is five five five,{600} two three,"
     "{500} eight nine. Can you say it back?", "Please compare,{450} a bicycle,{350} and a car.",
-    "When we were in Italy last summer,{850} we ate a kind of cake with coffee in it. What is it called?",
+    "When we were in Italy last summer,{850} we ate a kind of cake with coffee in it.{300} What is it called?",
 )  # fmt: skip
 
 _HESITATIONS = (
@@ -103,7 +103,7 @@ _INTERRUPTIONS = (
     "Stop.", "Wait, what about the other one?", "No, I meant something else.", "Hold on a second.",
     "Stop, please.", "Can you say that again?", "Actually, tell me about dogs.", "No, no, that is wrong.",
     "Okay, but how much does it cost?", "That is enough, thank you.", "Sorry, I have another question.",
-    "Wait.", "Let me ask you something different. Who was Mozart?", "What do you mean by that?",
+    "Wait.", "Let me ask you something different.{300} Who was Mozart?", "What do you mean by that?",
     "Yeah, but why is that so?", "Be quiet.", "I think you did not understand me.", "Shorter, please.",
 )  # fmt: skip
 
@@ -143,7 +143,7 @@ def entries() -> list[Entry]:
         said: Source = Effect(text, index, -28.0) if text in EFFECTS else Speech(text, index, SPEECH_DB - 4)
         add(Kind.BACKCHANNEL, Expect.NO_INTERRUPTION, said)
     for index, text in enumerate(_INTERRUPTIONS):
-        add(Kind.INTERRUPTION, Expect.INTERRUPTION, Speech(text, index), text)
+        add(Kind.INTERRUPTION, Expect.INTERRUPTION, Speech(text, index), parse(text)[0])
     return found
 
 
