@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-START_SECONDS = 240
+START_SECONDS = 480
 """Bound on a start, the assembling of a model that is not there yet included."""
 STOP_SECONDS = 30
 

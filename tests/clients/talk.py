@@ -229,7 +229,7 @@ Listen = Callable[[EarsPcm], str]
 
 
 def judge(talk: Talk, listen: Listen, bound: float, answers: Sequence[str] | None = None) -> None:
-    """Check a conversation: ``listen`` transcribes sound, ``bound`` is the highest word error rate of an answer.
+    """Check a conversation: ``listen`` transcribes sound, ``bound`` is the highest word error rate of the answers.
 
     ``answers`` are what was to be said, if that is known. An interrupted sound ends in the middle of a word, so of what
     was kept of it the words at its end may be wrong.
@@ -244,17 +244,17 @@ def judge(talk: Talk, listen: Listen, bound: float, answers: Sequence[str] | Non
         assert [first.text, last.text] == [answers[0], answers[2]]
         assert answers[1].startswith(cut.text)
         assert len(cut.text) < len(answers[1]), "the interruption stops the answer"
-    for answer in (first, last):
-        heard = listen(for_ears(answer.pcm))
-        assert error_rate(answer.text, heard) <= bound, (answer.text, heard)
+    said = f"{first.text} {last.text}"
+    heard = " ".join(listen(for_ears(answer.pcm)) for answer in (first, last))
+    assert error_rate(said, heard) <= bound, (said, heard)
     assert talk.kept_ms is not None and talk.kept_text is not None
     assert 0 < talk.kept_ms <= cut.milliseconds
     assert talk.kept_text
     assert cut.text.startswith(talk.kept_text)
     assert len(talk.kept_text) < len(cut.text), "the history is cut too"
     if talk.history is not None:
-        said = zip(talk.asked, (first.text, talk.kept_text, last.text), strict=True)
-        assert talk.history == [turn for asked, text in said for turn in (("user", asked), ("assistant", text))]
+        turns = zip(talk.asked, (first.text, talk.kept_text, last.text), strict=True)
+        assert talk.history == [turn for asked, text in turns for turn in (("user", asked), ("assistant", text))]
     heard = listen(for_ears(cut.pcm[: talk.kept_ms * PCM_RATE // 1000]))
     kept = talk.kept_text.split()
     wrong = error_rate(talk.kept_text, heard) * len(kept)

@@ -134,7 +134,7 @@ def test_with_written_answers(namespace, double_server, browse, questions, spoke
 
 
 def converse_with_model(browse: Callable[..., Browser], url: str, questions: Sequence[Sound], folder: Path) -> Talk:
-    wav = microphone(folder / "microphone.wav", questions, (4.0, 20.0, 5.0))
+    wav = microphone(folder / "microphone.wav", questions, (4.0, 26.0, 6.0))
     return converse(browse(Namespace(None), wav), url)
 
 
