@@ -25,11 +25,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests without engines first, then kind by kind; the order is else kept. Slow ones only if they are asked for."""
+    """Tests without engines first, then kind by kind; the order is else kept. Slow ones only if they are asked for,
+    those of GPUs only where there is one."""
     if not config.getoption("--slow"):
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+    if gpu := [item for item in items if item.get_closest_marker("gpu")]:
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in gpu:
+                item.add_marker(pytest.mark.skip(reason="no CUDA device"))
 
     def rank(item: pytest.Item) -> int:
         names = getattr(item, "fixturenames", ())

@@ -1,0 +1,151 @@
+"""The Talker's process on a GPU against transformers: the same codes, until bfloat16 makes of two equals another first.
+
+Dozens of replies at once, none in step with another, their text coming slowly, slots used again; asynchronous
+scheduling and CUDA graphs on, each of vLLM's model runners. The test stands in the Thinker's place and writes its rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import random
+import statistics
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.stages import test_talker as plain
+from tests.stages.hosts import StageHost
+from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.cascade.stage import Stage
+from voicechat.models.embedded.talker import Conditioner, export_hf
+from voicechat.models.embedded.weights import WEIGHTS_DIR, load_voice_config
+from voicechat.stages import keeper, talker
+from voicechat.stages.keeper import KeeperConfig
+from voicechat.stages.placement import Placement
+from voicechat.stages.progress import Progress
+from voicechat.stages.rows import DeviceRows, DeviceRowWriter, open_rows, stamp
+from voicechat.stages.talker import TalkerConfig
+
+THINKER, HIDDEN, ROWS = "smollm2-135m", 576, 64
+WEIGHTS = Path(os.environ.get("VOICECHAT_MODEL__WEIGHTS") or WEIGHTS_DIR)
+SLOTS, ROUNDS, CHECKED = 32, 3, 12
+SHORTEST, USUAL = 2, 16
+"""Codes that every reply, and half of them, must have in common with the reference from the beginning."""
+
+
+@dataclasses.dataclass
+class OnGpu(plain.Running):
+    """As on the CPU, but the rows of a reply are written on the GPU, as the Thinker's worker writes them."""
+
+    rows: DeviceRows | None = None
+
+    def begin(self, slot: int, *, rows: bool = True) -> int:
+        number = super().begin(slot, rows=rows)
+        if self.rows is not None:
+            hidden = torch.from_numpy(self.pool.hidden[slot]).view(torch.bfloat16).to(self.rows.hidden.device)
+            count = np.arange(ROWS)
+            stamps = np.array([stamp(self.generation, row) for row in range(ROWS)])
+            DeviceRowWriter(self.rows).write(hidden, count, slot * ROWS + count, stamps)
+            torch.cuda.synchronize()
+        return number
+
+
+@asynccontextmanager
+async def running_on(place: Placement, folder: Path) -> AsyncIterator[OnGpu]:
+    """A Talker's process, and a keeper's if it is on a GPU."""
+    from transformers import LlamaForCausalLM
+
+    spec = PoolSpec(
+        name=PoolSpec.new_name(),
+        slots=SLOTS,
+        hidden_size=HIDDEN,
+        max_rows=ROWS,
+        max_symbols=512,
+        pcm_samples=64,
+        bays=1,
+        bay_samples=64,
+        rows="either" if place.on_gpu else "host",
+    )
+    dtype = "bfloat16" if place.on_gpu else "float32"
+    config = TalkerConfig(
+        model_dir=str(folder),
+        weights_dir=str(WEIGHTS),
+        thinker=THINKER,
+        pool=spec,
+        dtype=dtype,
+        max_num_seqs=SLOTS,
+        max_model_len=448,
+        kv_cache_bytes=1 << 30 if place.on_gpu else 1 << 27,
+        temperature=0.0,
+        top_k=0,
+        threads=1,
+        log_level=30,
+        place=place,
+    )
+    pool = Pool(spec, create=True)
+    host = StageHost("talker", talker.run, config)
+    keeping = KeeperConfig(pool=spec, gpus=(0,), peer=True, budgets={}, log_level=30)
+    owner = Stage("keeper", keeper.run, (keeping,), on_message=lambda message: None, on_death=lambda *_: None)
+    try:
+        if place.on_gpu:
+            await owner.start()
+        await host.stage.start()
+        llama: Any = LlamaForCausalLM.from_pretrained(str(folder), dtype=getattr(torch, dtype)).eval()
+        conditioner = Conditioner.from_weights(WEIGHTS, THINKER)
+        made = OnGpu(host, pool, llama, conditioner, load_voice_config(WEIGHTS).talker.voices[0])
+        if place.on_gpu:
+            made.rows = open_rows(pool, torch.device("cuda", 0))
+        yield made
+    finally:
+        await host.stage.stop()
+        if place.on_gpu:
+            await owner.stop()
+        pool.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "slots", "rounds"),
+    [
+        pytest.param(Placement(gpu=0, memory_mb=16384, runner="v2"), SLOTS, ROUNDS, marks=pytest.mark.gpu, id="v2"),
+        pytest.param(Placement(gpu=0, memory_mb=16384, runner="v1"), SLOTS, ROUNDS, marks=pytest.mark.gpu, id="v1"),
+        pytest.param(Placement(), 4, 1, marks=pytest.mark.slow, id="cpu"),
+    ],
+)
+async def test_many_replies_at_once(
+    place: Placement, slots: int, rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain, "short_windows", Progress)  # the reference's windows are as long as the process's
+    export_hf(WEIGHTS, tmp_path)
+    rng = random.Random(3)
+    common, lengths = [], []
+    async with running_on(place, tmp_path) as running:
+        for turn in range(rounds):
+            texts = [plain.TEXTS[(slot + turn) % len(plain.TEXTS)] for slot in range(slots)]
+            numbers = [running.begin(slot) for slot in range(slots)]
+            await asyncio.gather(
+                *(
+                    running.say(number, plain.pieces_of(text), lambda: rng.random() * 0.02)
+                    for number, text in zip(numbers, texts, strict=True)
+                ),
+                running.host.released(*numbers),
+            )
+            for slot in rng.sample(range(slots), min(slots, CHECKED // rounds)):
+                codes = running.codes(numbers[slot])
+                expected, _ = plain.reference(running, slot, plain.pieces_of(texts[slot]), len(codes) + 1)
+                same = [ours == theirs for ours, theirs in zip(codes, expected, strict=False)]
+                common.append(same.index(False) if False in same else len(same))
+                lengths.append(len(codes))
+        faults = int(running.pool.row_faults[0])
+        read = int(running.pool.counters[2])
+    print(f"codes in common {common} of {lengths}; {read} rows read, {faults} of them wrongly")
+    assert faults == 0
+    assert min(common) >= min(SHORTEST, *lengths)
+    assert statistics.median(common) >= min(USUAL, statistics.median(lengths))
+    assert read > 10 * slots * rounds
