@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from voicechat.cascade import api as cascade
 from voicechat.cascade.api import ResponseRequest
-from voicechat.realtime.tools import CallParser, Tool, ToolCall, asked_tools, told_length
+from voicechat.cascade.calls import CallParser, ToolCall
+from voicechat.realtime.tools import Tool, asked_tools, told_length
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "<b>"}}\n</tool_call>'
 LOOK = ToolCall("look", '{"at": "<b>"}')

@@ -77,9 +77,9 @@ PATIENCE = {
 }
 """By the ``eagerness`` of the protocol, whose limits are OpenAI's.
 
-Those of ``auto`` were chosen on a scripted set of turns (synthetic voices and recordings of people, with pauses of 300
-to 900 ms and hesitations), so that three in seventy are cut off. A shorter ``sure_ms`` gains little: the reply is begun
-at the pause, and its first sound is not there much sooner.
+Those of ``auto`` were chosen on the scripted set of ``voicechat bench realtime``: the shortest by which some three of
+its seventy turns, many of them with pauses and hesitations, would be cut off. A shorter ``sure_ms`` would gain little,
+because the reply is begun at the pause, and its first sound is not there much sooner.
 """
 
 

@@ -22,6 +22,9 @@ PROBE_MS = 100
 PROBE_EVERY_S = 1.0
 """So often at most."""
 
+UNDECIDED_MS = 500
+"""A reply waits at most so long, after the last voice, to learn what that was; then it was an interruption."""
+
 
 class Listening:
     """Follows the open turn of a session."""
@@ -57,6 +60,8 @@ class Listening:
             session.ears.speak_on()
             if session.playback.held:
                 self._question()
+        elif silence >= UNDECIDED_MS and session.playback.held:
+            session.yield_to_user()  # the ears are late
         elif detection is not None and self._endpoint.due(silence, detection.eagerness):
             self._endpoint.judge(session.turns.sound())
         elif PROBE_MS <= silence < PROBE_MS + FRAME_MS and self._may_probe():

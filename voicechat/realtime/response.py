@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from voicechat.cascade.api import PCM_RATE, Pcm, StageTimes, Usage
+from voicechat.cascade.calls import CallParser, ToolCall
 from voicechat.realtime.conversation import Conversation, shorten
 from voicechat.realtime.items import Item, Part
 from voicechat.realtime.outbox import BeginAudio, Clip, Outbox, Place
 from voicechat.realtime.playback import Playback
 from voicechat.realtime.settings import ResponseSpec, format_object
-from voicechat.realtime.tools import CallParser, ToolCall
 
 Status = Literal["in_progress", "completed", "cancelled", "failed", "incomplete"]
 

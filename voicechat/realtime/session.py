@@ -159,6 +159,7 @@ class Session:
             return []
         self.replies.interrupt("client_cancelled")
         self.replies.drop_draft()
+        self._listening.end()
         self.ears.close()
         self._closed = True
         return self.out.take()
