@@ -109,6 +109,8 @@ class Decode(_Message, frozen=True):
     left: int
     emit: int
     start: int
+    voice: int = 0
+    """Number of the voice."""
 
 
 # ---- to any stage

@@ -91,17 +91,17 @@ class VoiceBox(Host):
             length = len(self._waiting[0].codes)
             batch = [message for message in self._waiting if len(message.codes) == length][: self.config.max_batch]
             self._waiting = [message for message in self._waiting if not any(message is other for other in batch)]
-            sounds = await loop.run_in_executor(self._thread, self._decode, [message.codes for message in batch])
+            sounds = await loop.run_in_executor(self._thread, self._decode, batch)
             for message, sound in zip(batch, sounds, strict=True):
                 step = len(sound) // length
                 samples = sound[message.left * step : (message.left + message.emit) * step]
                 self.pool.write_pcm(message.slot, message.start, samples)
                 self.channel.send(Sound(message.id, message.start, len(samples)))
 
-    def _decode(self, codes: list[tuple[int, ...]]) -> npt.NDArray[np.int16]:
-        """Codes ``[batch, steps]`` to int16 sound ``[batch, steps * 960]``."""
+    def _decode(self, batch: list[Decode]) -> npt.NDArray[np.int16]:
+        """Codes of one length, each in its voice, to int16 sound ``[batch, steps * 960]``."""
         assert self._decoder is not None
-        return self._decoder.decode(codes, [0] * len(codes))
+        return self._decoder.decode([message.codes for message in batch], [message.voice for message in batch])
 
     async def answer(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)
