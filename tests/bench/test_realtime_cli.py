@@ -181,6 +181,8 @@ def test_events_that_are_not_of_the_protocol_are_found() -> None:
 
 
 def test_sessions_are_as_asked_for() -> None:
-    session = session_of("semantic_vad", "high", at_length=True)
+    session = session_of("some", "semantic_vad", "high", at_length=True)
     assert session["audio"]["input"]["turn_detection"] == {"type": "semantic_vad", "eagerness": "high"}
-    assert session_of("server_vad", None, at_length=False)["audio"]["input"]["turn_detection"] == {"type": "server_vad"}
+    other = session_of("some", "server_vad", None, at_length=False)
+    assert other["audio"]["input"]["turn_detection"] == {"type": "server_vad"}
+    assert other["instructions"] != session["instructions"]

@@ -117,6 +117,14 @@ def test_the_microphone_is_never_silent_and_knows_when_what_was_sent() -> None:
     assert (frames.std(axis=1) > 5).all(), "a quiet room is not silence"
 
 
+def test_a_microphone_knows_that_it_was_late() -> None:
+    microphone = LiveMicrophone(24_000)
+    assert microphone.late_s == 0
+    for index, late in enumerate([0.0, 0.001, 0.15, 0.13, 0.0]):
+        microphone.note(microphone.next_frame(), 50 + 0.02 * index + late)
+    assert microphone.late_s == pytest.approx(0.15)
+
+
 def test_a_background_is_under_everything() -> None:
     microphone = LiveMicrophone(24_000)
     microphone.surround(np.full(700, 0.1, np.float32))

@@ -46,13 +46,14 @@ _LONG = "You are a friendly voice assistant. Answer at length, in many sentences
 _WARM_UP = "What is the capital of Italy?"
 
 
-def session_of(detection: str, eagerness: str | None, *, at_length: bool) -> dict[str, Any]:
+def session_of(model: str, detection: str, eagerness: str | None, *, at_length: bool) -> dict[str, Any]:
     """The settings of a session; ``at_length``: its replies are to be spoken into."""
     turns: dict[str, Any] = {"type": detection}
     if detection == "semantic_vad":
         turns["eagerness"] = eagerness or "auto"
     return {
         "type": "realtime",
+        "model": model,
         "instructions": _LONG if at_length else _SHORT,
         "max_output_tokens": _REPLY_TOKENS,
         "audio": {"input": {"turn_detection": turns, "transcription": {"model": "whisper-1"}}},
@@ -109,13 +110,14 @@ class Bench:
 
     def __init__(
         self, http: aiohttp.ClientSession, base: str, headers: dict[str, str], options: argparse.Namespace,
-        prompts: dict[tuple[int, str], Recording],
+        prompts: dict[tuple[int, str], Recording], model: str,
     ) -> None:  # fmt: skip
         self._http = http
         self._base = base
         self._headers = headers
         self._options = options
         self._prompts = prompts
+        self._model = model
         self.conformance = {transport: Conformance() for transport in TRANSPORTS["both"]}
 
     async def turn(self, transport: str, recording: Recording) -> Verdict:
@@ -136,7 +138,8 @@ class Bench:
         trace: Trace | None = None
         try:
             opened = WsLine.open if transport == "ws" else RtcLine.open
-            session = session_of(self._options.detection, self._options.eagerness, at_length=prompt is not None)
+            options = self._options
+            session = session_of(self._model, options.detection, options.eagerness, at_length=prompt is not None)
             line = await opened(self._http, self._base, headers=self._headers, session=session)
             trace = await act(line, recording, prompt)
             verdict = judge(trace)
@@ -146,6 +149,7 @@ class Bench:
             if line is not None:
                 await line.close()
         if line is not None:
+            verdict.late_s = line.microphone.late_s
             events = [event for _, event in line.record.events]
             verdict.violations = self.conformance[transport].violations(events)
             verdict.server_errors = [event["error"]["message"] for event in events if event["type"] == "error"]
@@ -189,7 +193,7 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
         except ClientError as error:
             raise cli.BenchError(str(error)) from None
         cli.reach_loopback(base)
-        bench = Bench(http, base, client.headers, options, prompts)
+        bench = Bench(http, base, client.headers, options, prompts, served)
         for _ in range(options.warmup):
             for transport in transports:
                 if (failed := (await bench.turn(transport, warm_up)).error) is not None:

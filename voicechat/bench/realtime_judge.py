@@ -44,7 +44,8 @@ class Verdict:
     """One turn. ``figures`` and ``stages`` in seconds; ``void`` says why it can't count; ``error`` that it failed.
 
     ``dip_s``: how long a reply that went on stood still because of what was heard in it, over WebRTC;
-    ``starts``: events ``speech_started`` since it began; ``words_found``: share of the expected words in ``heard``.
+    ``starts``: events ``speech_started`` since it began; ``words_found``: share of the expected words in ``heard``;
+    ``late_s``: by how much the client's microphone was late at most, which is no fault of the server's.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Verdict:
     continuity: Continuity | None = None
     dip_s: float | None = None
     starts: int = 0
+    late_s: float = 0.0
     violations: list[str] = field(default_factory=list)
     server_errors: list[str] = field(default_factory=list)
 

@@ -21,6 +21,8 @@
                 ``kinds`` kind -> {turns, good, void, failed, faults}
                 ``dips`` replies in which something was heard that were held, and went on: {count, of, p50, most}
                 ``words_found`` mean share of the expected words in the transcripts
+                ``late_s`` by how much the client's microphone was late at most, over all turns: above :data:`LATE_S`
+                the machine was too busy for the figures to say much of the server
                 ``conformance`` {events, violations, checked}; ``server_errors``: ``error`` events by their message
 ``turns``       every turn as it was
 """
@@ -29,6 +31,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from voicechat.bench.measures import GOOD_UNDERRUN_S, summarize
@@ -37,6 +40,9 @@ from voicechat.bench.report import Table, rows_of, summaries
 from voicechat.bench.script import Expect
 
 SCHEMA = "voicechat-bench-realtime/1"
+
+LATE_S = 0.06
+"""A client that sends its sound later than this does not sound to the server as its user does."""
 
 _SPOKEN = (Expect.ONE_TURN, Expect.INTERRUPTION)
 _WHERE: dict[Fault, tuple[Expect, ...]] = {
@@ -71,6 +77,7 @@ def transport_report(verdicts: Sequence[Verdict], *, events: int, checked: bool)
             "most": None if held is None else held.most,
         },
         "words_found": None if found is None else found.mean,
+        "late_s": asdict(late) if (late := summarize(verdict.late_s for verdict in verdicts)) is not None else None,
         "conformance": {
             "checked": checked,
             "events": events,
@@ -168,6 +175,9 @@ def _rest(transport: str, part: Mapping[str, Any]) -> list[str]:
     if underrun is not None:
         good = "at most" if underrun["most"] <= GOOD_UNDERRUN_S else "up to"
         lines.append(f"{transport}: continuity   underruns of {good} {underrun['most']:.3f} s")
+    if part["late_s"] is not None and part["late_s"]["p95"] > LATE_S:
+        late = f"its microphone was up to {part['late_s']['p95']:.2f} s late (p95 of the turns)"
+        lines.append(f"{transport}: this machine was too busy for true figures: {late}")
     conformance = part["conformance"]
     if conformance["checked"]:
         count = sum(conformance["violations"].values())

@@ -89,6 +89,13 @@ class LiveMicrophone:
         """When the first frame was sent."""
         return self._times[0] if self._times else None
 
+    @property
+    def late_s(self) -> float:
+        """By how much the frame that was latest came after its time: the client's own fault, or its machine's."""
+        due = (at - index * FRAME_S for index, at in enumerate(self._times))
+        spare = [at - (self._times[0] if self._times else 0.0) for at in due]
+        return max(spare, default=0.0)
+
     def sent_at(self, sample: int) -> float | None:
         """When the frame with that sample was sent; None if it was not yet."""
         index = sample // self.frame

@@ -9,6 +9,7 @@ import contextlib
 import json
 import time
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import numpy as np
@@ -38,10 +39,12 @@ class WsLine:
     async def open(
         cls, http: aiohttp.ClientSession, base: str, *, headers: dict[str, str], session: dict[str, Any]
     ) -> WsLine:
-        """Connect and set the session up. Raises :class:`LineError`."""
+        """Connect and set the session up, whose ``model`` goes into the address. Raises :class:`LineError`."""
+        session = dict(session)
+        address = f"{base}/v1/realtime?model={quote(str(session.pop('model')))}"
         try:
             async with asyncio.timeout(_CONNECT_S):
-                ws = await http.ws_connect(f"{base}/v1/realtime?model=any", headers=headers, max_msg_size=0)
+                ws = await http.ws_connect(address, headers=headers, max_msg_size=0)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise LineError(f"{base} can't be reached: {error or 'timeout'}") from None
         line = cls(ws)
