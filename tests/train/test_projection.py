@@ -169,6 +169,7 @@ def test_what_does_not_fit_is_refused(fitted: Work, weights: Path, tmp_path: Pat
         ("neox={llm}/nowhere", "known={known}", "no config.json"),
         ("neox={llm}", "stranger={known}", "knows no Thinker 'stranger'; it knows known, other"),
         ("neox={bare}", "known={known}", "no chat template"),
+        ("{llm}", "known={known}", "takes NAME=PATH"),
         ("neox={llm}", "other={known}", "is not other: 576 wide, not 8"),
     ],
 )

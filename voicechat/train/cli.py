@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tiny", action="store_true", help="a few seconds on a CPU: to try the steps out")
     parser.add_argument("--device", help="torch device (default: the first GPU, else the CPU)")
     parser.add_argument("--watch", action="store_true", help="begin on what is there and wait for the rest")
-    parser.add_argument("--seconds", type=float, help="speech, voicebox (first phase), talker: stop after so long")
+    parser.add_argument(
+        "--seconds", type=float, help="speech, voicebox (first phase), talker, thinker: stop after so long"
+    )
     parser.add_argument("--gan-seconds", type=float, help="voicebox (last phase): stop after so long")
     parser.add_argument("--gan-after", type=Path, metavar="FILE", help="voicebox: the last phase waits for this file")
     parser.add_argument("--wordnet", type=Path, help="texts: wordnet-base .deb or folder with WordNet's data files")

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from voicechat.assemble.folder import has_chat_template, hidden_size
 from voicechat.assemble.projection import PROJECTION_FILE, ProjectionCard, talker_sha256
-from voicechat.assemble.store import sha256_file
+from voicechat.assemble.store import AssembleError, sha256_file
 from voicechat.config import load_settings
 from voicechat.models.embedded.talker import TalkerNet, load_talker
 from voicechat.models.embedded.voicebox import load_voicebox
@@ -213,23 +213,20 @@ def thinker_command(args: argparse.Namespace) -> int:
     from voicechat.train.cli import thinker_paths
 
     data_dir = load_settings().data_dir
-    named = list(thinker_paths(args.thinker).items())
-    if len(named) != 1:
-        raise SystemExit("thinker: give one --thinker NAME=DIR")
-    if args.reference:
-        ((reference, path),) = thinker_paths([args.reference]).items()
-        found: tuple[str, Path] | None = (reference, path)
-    else:
-        found = find_reference([name for name, _ in load_voice_config(args.weights).talker.thinkers], data_dir)
     plan = TINY_PLAN if args.tiny else ProjectionPlan(fit=FitPlan(seconds=args.seconds))
     if args.replies:
         plan = replace(plan, replies=args.replies)
     try:
+        named = list(thinker_paths(args.thinker).items())
+        if len(named) != 1:
+            raise ValueError("give one --thinker NAME=DIR")
+        known = [name for name, _ in load_voice_config(args.weights).talker.thinkers]
+        given = list(thinker_paths([args.reference]).items()) if args.reference else [find_reference(known, data_dir)]
         thinker_step(
-            args.work or data_dir, name=named[0][0], folder=named[0][1], reference=found, weights=args.weights,
+            args.work or data_dir, name=named[0][0], folder=named[0][1], reference=given[0], weights=args.weights,
             plan=plan, device=pick_device(args.device), out=args.out,
         )  # fmt: skip
-    except ValueError as error:
+    except (ValueError, AssembleError) as error:
         raise SystemExit(f"thinker: {error}") from None
     return 0
 

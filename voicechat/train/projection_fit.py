@@ -231,14 +231,19 @@ class ProjectionFit:
             loss.backward()
             optimizer.step()
             recent.add(torch.stack((loss.detach(), agreed.detach())))
-            if number % plan.report == plan.report - 1 or number == plan.steps - 1:
-                held = self.measure(self.chosen_by, self.matrix)[0]
-                self._keep(held)
-                mean = recent.take()
-                curve.add(budget, loss=mean[0], agreement=mean[1], held_out=held, best=self.best_loss)
+            if number % plan.report == plan.report - 1:
+                self._report(curve, budget, recent)
                 save_training(path, parts, budget)
+        self._report(curve, budget, recent)
         save_training(path, parts, budget)
         curve.plot()
+
+    def _report(self, curve: Curve, budget: Budget, recent: RunningMean) -> None:
+        """Look at the replies that choose, if there were steps since the last look."""
+        if mean := recent.take():
+            held = self.measure(self.chosen_by, self.matrix)[0]
+            self._keep(held)
+            curve.add(budget, loss=mean[0], agreement=mean[1], held_out=held, best=self.best_loss)
 
 
 def batches(items: Sequence[Spoken], most_steps: int, rng: random.Random | None) -> Iterator[list[Spoken]]:
