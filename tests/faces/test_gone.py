@@ -158,13 +158,3 @@ async def test_a_call_that_ends(double, way):
         if way == "channel":
             await asyncio.wait_for(client.closed.wait(), WITHIN)
         await client.close()
-
-
-async def test_an_event_that_is_too_long_ends_a_call(double):
-    url = double(*LONG)
-    before = left(url)
-    async with session() as http:
-        client = await Client(http, url).connect()
-        client.channel.send("x" * (65 << 10))
-        await asyncio.to_thread(assert_gone, url, before)
-        await client.close()

@@ -90,10 +90,13 @@ async def test_over_webrtc(server: Server) -> None:
     check(client.all("error"))
     client.tell("input_audio_buffer.append", audio="AAAA")
     assert (await client.wait_for("error", len(WRONG) + 1))["error"]["code"] == "unsupported_event"
+    client.connection.sctp._remote_max_message_size = 0  # it would not send what the server says is too long
+    client.channel.send("x" * (257 << 10))
+    assert (await client.wait_for("error", len(WRONG) + 2))["error"]["code"] == "message_too_long"
     client.ask("hello")
     await client.wait_for("output_audio_buffer.started")
     client.tell("response.create")
-    refused = await client.wait_for("error", len(WRONG) + 2)
+    refused = await client.wait_for("error", len(WRONG) + 3)
     assert refused["error"]["code"] == "conversation_already_has_active_response"
     assert (await client.wait_for("response.done"))["response"]["status"] == "completed"
     await client.close()

@@ -11,10 +11,14 @@ from voicechat.cascade.api import PCM_RATE, Cascade, EarsPcm, Pcm
 from voicechat.faces.realtime_shell import TRANSCRIBE_TIMEOUT_S, Shell, new_id
 from voicechat.media.detectors import Detectors
 from voicechat.media.playout import Playout, PlayoutFrame
-from voicechat.realtime.client_events import parse_event
+from voicechat.realtime.client_events import ClientEvent, parse_event
+from voicechat.realtime.errors import ClientError
 from voicechat.realtime.outbox import BeginAudio, Event, Place
 from voicechat.realtime.session import Session, SessionLimits
 from voicechat.realtime.settings import SessionConfig
+
+MAX_MESSAGE = 256 * 1024
+"""Longer messages are answered with an error. aiortc tells clients the same bound."""
 
 MAX_QUEUED_SAMPLES = 60 * PCM_RATE
 """Sound made ahead of what is played, at most; the cascade waits beyond it."""
@@ -68,7 +72,11 @@ class VoiceSession:
 
     def on_message(self, text: str) -> None:
         """A client event."""
-        self._shell.on_event(parse_event(text))
+        if len(text) > MAX_MESSAGE:
+            message = f"The message is longer than {MAX_MESSAGE} characters."
+            self._shell.on_event(ClientEvent(None, None, ClientError(message, code="message_too_long")))
+        else:
+            self._shell.on_event(parse_event(text))
 
     def on_audio(self, frame: EarsPcm) -> None:
         """20 ms from the microphone."""

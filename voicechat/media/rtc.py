@@ -35,9 +35,6 @@ CHANNEL = "oai-events"
 """Label of the data channel that carries the events."""
 
 MAX_OFFER_BYTES = 64 * 1024
-MAX_MESSAGE_BYTES = 64 * 1024
-"""Longest message taken from the data channel; longer ones end the peer."""
-
 MAX_BUFFERED_BYTES = 1024 * 1024
 """A client that leaves this much unread in the data channel is given up."""
 
@@ -145,13 +142,16 @@ def tap(receiver: RTCRtpReceiver, sink: Callable[[RtpAudio], None]) -> None:
 def watch_arrivals(receiver: RTCRtpReceiver, sink: Callable[[], None]) -> None:
     """Call ``sink`` for everything that arrives on the connection of ``receiver``, the other side's checks included."""
     connection = receiver.transport.transport._connection
-    for name in ("data_received", "request_received"):
 
-        def arrived(*given: Any, pass_on: Callable[..., None] = getattr(connection, name)) -> None:
+    def noticed(pass_on: Callable[..., None]) -> Callable[..., None]:
+        def arrived(*given: Any) -> None:
             sink()
             pass_on(*given)
 
-        setattr(connection, name, arrived)
+        return arrived
+
+    for name in ("data_received", "request_received"):
+        setattr(connection, name, noticed(getattr(connection, name)))
 
 
 class Peer:
@@ -267,9 +267,6 @@ class Peer:
         self._handler.on_open()
 
     def _on_message(self, message: str | bytes) -> None:
-        if len(message) > MAX_MESSAGE_BYTES:
-            self.end("the client sent a message that is too long")
-            return
         self._handler.on_message(message if isinstance(message, str) else message.decode("utf-8", "replace"))
 
     def _on_state(self) -> None:
