@@ -31,9 +31,9 @@ from voicechat.cascade.api import (
     TextPart,
     Tool,
 )
+from voicechat.cascade.calls import CallParser, ToolCall
 from voicechat.cascade.messages import Call, Called, Codes, Failed, Generate, Piece, Speak, Text, ToolSpec
 from voicechat.cascade.traffic import STEP_SAMPLES
-from voicechat.realtime.tools import CallParser, ToolCall
 
 
 def request_of(rng: random.Random) -> tuple[tuple[TextPart | AudioPart, ...], dict[str, Any]]:

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from voicechat.cascade.api import AudioPart, CallPart, Message, ResultPart, TextPart
+from voicechat.cascade.calls import CallParser, ToolCall
 from voicechat.cascade.coordinator import turns_of
 from voicechat.cascade.messages import Call, Generate, ToolSpec, Turn
 from voicechat.cascade.tools import as_text, call_text, output_text, tools_prompt
-from voicechat.realtime.tools import CallParser, ToolCall
 
 CLOCK = ToolSpec("clock", "The time", {"type": "object"})
 

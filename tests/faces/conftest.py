@@ -28,6 +28,7 @@ from voicechat.cascade.api import (
     SpeechRequest,
     StageTimes,
     TextDelta,
+    TextPart,
     Usage,
 )
 from voicechat.faces.app import FaceSettings, create_app
@@ -65,7 +66,7 @@ class FakeResponse:
     async def _script(self) -> AsyncIterator[Event]:
         cascade, request = self.cascade, self.request
         heard = [part.pcm for message in request.messages for part in message.parts if isinstance(part, AudioPart)]
-        texts = [part.text for part in request.messages[-1].parts if not isinstance(part, AudioPart)]
+        texts = [part.text for part in request.messages[-1].parts if isinstance(part, TextPart)]
         if request.voice is not None and request.voice not in cascade.model.voices:
             raise InvalidRequest("There is no such voice.", param="voice")
         transcripts = tuple([await cascade.transcribe(pcm) for pcm in heard])

@@ -20,6 +20,7 @@ from voicechat.media.wav import encode_wav
 
 MODEL = ModelInfo("fake-voice", ("ann", "bob"), "ann", False, 4096, 1_700_000_000)
 USER = [{"role": "user", "content": "Hello"}]
+TOOL = {"type": "function", "function": {"name": "f"}}
 WAV = base64.b64encode(encode_wav(np.zeros(2_400, np.int16), 24_000)).decode()
 LONG = base64.b64encode(encode_wav(np.zeros(24_000 * 61, np.int16), 24_000)).decode()
 
@@ -47,7 +48,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"messages": [*USER, {"content": "x"}]}, "messages[1].role"),
     ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": 3, "content": "x"}]}, "messages[0].role"),
-    ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "messages[0].role"),
+    ({"messages": [{"role": "function", "content": "x", "name": "f"}]}, "messages[0].role"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+    ({"messages": [{"role": "tool", "tool_call_id": "1"}]}, "messages[0].content"),
+    (
+        {"messages": [{"role": "tool", "tool_call_id": "1", "content": [{"type": "input_audio"}]}]},
+        "messages[0].content[0].type",
+    ),
     ({"messages": [{"role": "function", "content": "x", "name": "f"}]}, "messages[0].role"),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
@@ -57,7 +64,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": "x", "name": 5}]}, "messages[0].name"),
     ({"messages": [{"role": "user", "content": "x", "audio": {"id": "a"}}]}, "messages[0].audio"),
     ({"messages": [{"role": "assistant"}]}, "messages[0].content"),
-    ({"messages": [{"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}]}, "messages[0].tool_calls"),
+    (
+        {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}]},
+        "messages[0].tool_calls[0].type",
+    ),
+    ({"messages": [{"role": "assistant", "content": None, "tool_calls": []}]}, "messages[0].content"),
+    (
+        {"messages": [{"role": "assistant", "content": "x", "function_call": {"name": "f"}}]},
+        "messages[0].function_call",
+    ),
     ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "messages[0].function_call"),
     ({"messages": [{"role": "assistant", "audio": {}}]}, "messages[0].audio.id"),
     ({"messages": [{"role": "assistant", "audio": {"id": 5}}]}, "messages[0].audio.id"),
@@ -146,11 +161,19 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"metadata": {"a": "x" * 513}}, "metadata.a"),
     ({"metadata": {"a" * 65: "x"}}, "metadata"),
     ({"metadata": {str(k): "x" for k in range(17)}}, "metadata"),
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]}, "tools[0].function.parameters"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"tools": [TOOL] * 129}, "tools"),
+    ({"tools": [TOOL], "tool_choice": "often"}, "tool_choice"),
+    ({"tools": [TOOL], "tool_choice": 5}, "tool_choice"),
+    ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
+    ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice.function"),
     ({"tool_choice": "auto"}, "tool_choice"),
     ({"functions": [{"name": "f"}]}, "functions"),
     ({"function_call": {"name": "f"}}, "function_call"),
-    ({"parallel_tool_calls": True}, "parallel_tool_calls"),
+    ({"parallel_tool_calls": False}, "parallel_tool_calls"),
     ({"response_format": {"type": "json_object"}}, "response_format"),
     ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
     ({"logprobs": True}, "logprobs"),

@@ -30,6 +30,7 @@ from voicechat.cascade.api import (
     SpeechRequest,
     StageFailed,
 )
+from voicechat.cascade.calls import CallParser
 from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
 from voicechat.cascade.hearing import Hearing
 from voicechat.cascade.leases import Leases
@@ -219,6 +220,9 @@ class Coordinator:
         self._check_up(request)
         if request.audio:
             self._open_mouth(state, request.latency_first)
+            if request.tools and request.tool_choice != "none":
+                state.spoken = CallParser([tool.name for tool in request.tools])
+            state.voice = self.model.voices.index(voice)
             speak = Speak(state.number, slot, generation, voice, sampling.seed, rows=self._hidden_states)
             self._send_to(state, "talker", speak)
         generate = Generate(
@@ -248,6 +252,7 @@ class Coordinator:
         self._check_up(request)
         self._open_mouth(state, request.latency_first)
         state.text_done = True
+        state.voice = self.model.voices.index(voice)
         self._send_to(state, "talker", Speak(state.number, slot, generation, voice, request.seed, rows=False))
         pieces = tuple(_WORDS.findall(request.text))
         self.stages["talker"].send(Text(state.number, pieces, True, time.monotonic_ns()))

@@ -18,6 +18,7 @@ from voicechat.cascade.api import (
     StageTimes,
     Usage,
 )
+from voicechat.cascade.calls import CallParser
 from voicechat.cascade.chunks import Chunk, ChunkBuffer
 from voicechat.cascade.leases import Lease
 
@@ -55,10 +56,14 @@ class ResponseState:
     task: asyncio.Task[None] | None = None
     chunks: ChunkBuffer | None = None
     decoding: Chunk | None = None
+    voice: int = 0
+    """Number of the voice that speaks."""
     inside: set[str] = field(default_factory=set)
     """Stages that hold this response and have not said Released."""
     acks: dict[str, int] = field(default_factory=dict)
     handoffs_us: list[float] = field(default_factory=list)
+    spoken: CallParser | None = None
+    """Of a reply that may call tools: takes the calls out of the text that is spoken."""
     finish: FinishReason = FinishReason.STOP
     text_done: bool = False
     speech_done: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from voicechat.cascade.api import (
     PCM_RATE,
@@ -23,6 +23,7 @@ from voicechat.cascade.api import (
     StageFailed,
     TextDelta,
 )
+from voicechat.cascade.calls import ToolCall
 from voicechat.cascade.hearing import Hearing
 from voicechat.cascade.leases import Leases
 from voicechat.cascade.messages import (
@@ -123,7 +124,10 @@ class Traffic:
                 if text := "".join(message.pieces):
                     state.emit(TextDelta(text))
                 if state.chunks is not None:
-                    self.stages["talker"].send(Text(state.number, message.pieces, False, message.sent_ns))
+                    pieces = message.pieces
+                    if state.spoken is not None:
+                        pieces = tuple(_texts(state.spoken.push(piece)) for piece in pieces)
+                    self.stages["talker"].send(Text(state.number, pieces, False, message.sent_ns))
             case Called() if not state.ended:
                 state.marks.note("thinker_first_token")
                 state.emit(TextDelta("\n".join(call_text(call.name, call.arguments) for call in message.calls)))
@@ -134,7 +138,8 @@ class Traffic:
                 if message.reason == "length":
                     state.finish = FinishReason.LENGTH
                 if state.chunks is not None:
-                    self.stages["talker"].send(Text(state.number, (), True, time.monotonic_ns()))
+                    rest = _texts(state.spoken.finish()) if state.spoken is not None else ""
+                    self.stages["talker"].send(Text(state.number, (rest,) if rest else (), True, time.monotonic_ns()))
                 self._maybe_finish(state)
             case _:
                 self._from_any(state, "thinker", message)
@@ -213,7 +218,7 @@ class Traffic:
             state.decoding = chunk
             start = chunk.first_step * STEP_SAMPLES
             self.stages["voicebox"].send(
-                Decode(state.number, state.lease.slot, chunk.codes, chunk.left, chunk.emit, start)
+                Decode(state.number, state.lease.slot, chunk.codes, chunk.left, chunk.emit, start, state.voice)
             )
 
     @staticmethod
@@ -295,6 +300,11 @@ class Traffic:
             if lost:
                 self.fail(state, error())
             self.settle(state)
+
+
+def _texts(found: Sequence[str | ToolCall]) -> str:
+    """The part of a piece that is no call."""
+    return "".join(part for part in found if isinstance(part, str))
 
 
 def failure(stage: str, message: Failed) -> CascadeError:

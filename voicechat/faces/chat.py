@@ -30,6 +30,7 @@ from voicechat.cascade.api import (
     StageFailed,
     TextDelta,
 )
+from voicechat.cascade.calls import CallParser, ToolCall
 from voicechat.faces.audio_store import AudioStore
 from voicechat.faces.body import read_json
 from voicechat.faces.chat_messages import decode_messages, has_audio
@@ -90,6 +91,9 @@ class ChatFace:
                 voice=chat.audio.voice if chat.audio else None,
                 latency_first=chat.latency_first,
                 sampling=chat.sampling,
+                tools=chat.tools.tools,
+                tool_choice=chat.tools.choice,
+                must_call=chat.tools.must_call,
             )
         )
         async with cancelled_with(request, response, self._limits.disconnect_poll_s):
@@ -118,16 +122,21 @@ class ChatFace:
             extra["metadata"] = chat.metadata
         if chat.details:
             extra["details"] = details_object(collected.finished, collected.heard)
-        if chat.audio is None:
-            return json_response(shape.completion({"content": collected.text}, collected.finished, **extra))
+        parser = CallParser(chat.tools.names)
+        found = [*parser.push(collected.text), *parser.finish()]
+        text = "".join(part for part in found if isinstance(part, str))
+        calls = [part for part in found if isinstance(part, ToolCall)]
+        if chat.audio is None or (calls and not text.strip()):
+            message = {"content": text or None if calls else text}
+            return json_response(shape.completion(message, collected.finished, calls, **extra))
         audio_id, fmt = self._store.new_id(), chat.audio.format
 
         def render(expires_at: int) -> bytes:
             data = base64.b64encode(encode(collected.pcm, fmt)).decode("ascii")
-            audio = {"id": audio_id, "data": data, "expires_at": expires_at, "transcript": collected.text}
-            return msgspec.json.encode(shape.completion({"audio": audio}, collected.finished, **extra))
+            audio = {"id": audio_id, "data": data, "expires_at": expires_at, "transcript": text}
+            return msgspec.json.encode(shape.completion({"audio": audio}, collected.finished, calls, **extra))
 
-        return json_response(await self._work(render, self._store.put(audio_id, collected.text)))
+        return json_response(await self._work(render, self._store.put(audio_id, text)))
 
     async def _stream(self, request: web.Request, chat: ChatRequest, response: Response) -> web.StreamResponse:
         events = aiter(response)
@@ -154,12 +163,21 @@ class ChatFace:
             pass  # The reader is gone, which is its right. cancelled_with() stops the stages.
         return reply
 
+    @staticmethod
+    def _said(chat: ChatRequest, shape: ReplyShape, part: str | ToolCall, calls: int, transcript: list[str]) -> bytes:
+        """A chunk of text, noted in ``transcript``, or the newest of ``calls`` calls."""
+        if isinstance(part, ToolCall):
+            return shape.tool_call(part, calls - 1)
+        transcript.append(part)
+        return shape.text(part) if chat.audio is None else shape.transcript(part)
+
     async def _pieces(self, chat: ChatRequest, first: Event | None, rest: AsyncIterator[Event]) -> AsyncIterator[bytes]:
         """The server-sent events of a reply. A failure is the last of them."""
         shape = ReplyShape(self._cascade.model, include_usage=chat.include_usage)
         audio_id = self._store.new_id()
         heard: tuple[str, ...] = ()
         transcript: list[str] = []
+        parser, calls = CallParser(chat.tools.names), 0
         yield shape.role()
         if chat.audio is not None:
             yield shape.audio_id(audio_id)
@@ -168,17 +186,21 @@ class ChatFace:
                 match event:
                     case Heard():
                         heard = event.transcripts
-                    case TextDelta() if event.text:
-                        transcript.append(event.text)
-                        yield shape.text(event.text) if chat.audio is None else shape.transcript(event.text)
+                    case TextDelta():
+                        for part in parser.push(event.text):
+                            calls += isinstance(part, ToolCall)
+                            yield self._said(chat, shape, part, calls, transcript)
                     case AudioDelta() if chat.audio is not None and event.pcm.size:
                         yield shape.sound(event.pcm)
                     case Finished():
                         check_finished(event)
+                        for part in parser.finish():
+                            calls += isinstance(part, ToolCall)
+                            yield self._said(chat, shape, part, calls, transcript)
                         if chat.audio is not None:
                             yield shape.audio_end(self._store.put(audio_id, "".join(transcript)))
                         details = {"details": details_object(event, heard)} if chat.details else {}
-                        yield shape.finish(event, **details)
+                        yield shape.finish(event, called=calls > 0, **details)
                         if chat.include_usage:
                             yield shape.usage(event)
                         yield DONE

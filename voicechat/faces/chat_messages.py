@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from voicechat.cascade.api import AudioPart, Message, Role, TextPart
+from voicechat.cascade.api import AudioPart, CallPart, Message, ResultPart, Role, TextPart
 from voicechat.faces.errors import ApiError
 from voicechat.faces.fields import Fields, bad_field, quoted, wrong_type
 from voicechat.media.decode import AudioError, decode_audio
@@ -16,8 +16,12 @@ INPUT_FORMATS = ("wav", "mp3")
 MAX_MESSAGES = 2048
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-_NEEDS_TOOLS = ("tool", "function")
-_PARTS = {"system": ("text",), "user": ("text", "input_audio"), "assistant": ("text", "refusal")}
+_PARTS = {
+    "system": ("text",),
+    "user": ("text", "input_audio"),
+    "assistant": ("text", "refusal"),
+    "tool": ("text",),
+}
 _KNOWN_PARTS = ("text", "input_audio", "image_url", "file", "refusal", "video_url")
 _BASE64_STEP = 1 << 18
 """Characters decoded at a time (a multiple of 4), so that other threads get the interpreter in between."""
@@ -37,7 +41,7 @@ class DraftMessage:
     """A message whose sound is still encoded."""
 
     role: Role
-    parts: tuple[TextPart | EncodedAudio, ...]
+    parts: tuple[TextPart | EncodedAudio | CallPart | ResultPart, ...]
 
 
 def parse_messages(fields: Fields, lookup: Callable[[str], str | None]) -> tuple[DraftMessage, ...]:
@@ -98,10 +102,12 @@ def base64_bytes(text: str) -> bytes:
 
 
 def _message(fields: Fields, lookup: Callable[[str], str | None]) -> DraftMessage:
-    given = fields.need_choice("role", (*_ROLES, *_NEEDS_TOOLS))
-    if given in _NEEDS_TOOLS:
-        message = f"Unsupported value: '{fields.path('role')}' does not support '{given}': this model uses no tools."
+    given = fields.need_choice("role", (*_ROLES, "tool", "function"))
+    if given == "function":
+        message = f"Unsupported value: '{fields.path('role')}' does not support 'function'. Use 'tool' instead."
         raise bad_field(fields.path("role"), message, "unsupported_value")
+    if given == "tool":
+        return _result(fields)
     role = _ROLES[given]
     fields.string("name", max_length=64)
     if role != "assistant":
@@ -114,22 +120,50 @@ def _message(fields: Fields, lookup: Callable[[str], str | None]) -> DraftMessag
 def _assistant(fields: Fields, lookup: Callable[[str], str | None]) -> DraftMessage:
     """An earlier reply, perhaps just as this server sent it: its fields that say nothing are let through."""
     fields.only(("role", "content", "name", "refusal", "audio", "tool_calls", "function_call", "annotations"))
-    for name in ("tool_calls", "function_call"):
-        if fields.get(name):
-            message = f"Unsupported parameter: '{fields.path(name)}': this model uses no tools."
-            raise bad_field(fields.path(name), message, "unsupported_parameter")
-    parts = list(_content(fields, "assistant")) if fields.get("content") is not None else []
+    if fields.get("function_call"):
+        param = fields.path("function_call")
+        message = f"Unsupported parameter: '{param}' is not supported. Use 'tool_calls' instead."
+        raise bad_field(param, message, "unsupported_parameter")
+    parts: list[TextPart | EncodedAudio | CallPart] = []
+    if fields.get("content") is not None:
+        parts.extend(_content(fields, "assistant"))
     refusal = fields.string("refusal")
     if refusal is not None:
         parts.append(TextPart(refusal))
     audio = fields.object("audio")
     if audio is not None:
         parts.append(TextPart(_earlier_reply(audio, lookup)))
+    parts.extend(_calls(fields))
     if not parts:
         param = fields.path("content")
-        message = f"Missing required parameter: '{param}': an assistant message needs 'content' or 'audio'."
+        message = (
+            f"Missing required parameter: '{param}': an assistant message needs 'content', 'audio' or 'tool_calls'."
+        )
         raise bad_field(param, message, "missing_required_parameter")
     return DraftMessage("assistant", tuple(parts))
+
+
+def _result(fields: Fields) -> DraftMessage:
+    """What came of an earlier call."""
+    fields.only(("role", "content", "tool_call_id"))
+    fields.require("content")
+    parts = _content(fields, "tool")
+    output = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+    return DraftMessage("user", (ResultPart(fields.need_string("tool_call_id", max_length=128), output),))
+
+
+def _calls(fields: Fields) -> list[CallPart]:
+    """Earlier calls of an assistant message."""
+    calls = []
+    for index, value in enumerate(fields.array("tool_calls") or []):
+        call = Fields(value, f"{fields.path('tool_calls')}[{index}]")
+        call.only(("id", "type", "function"))
+        call_id = call.need_string("id", max_length=128)
+        call.need_choice("type", ("function",))
+        function = call.need_object("function")
+        function.only(("name", "arguments"))
+        calls.append(CallPart(call_id, function.need_string("name", max_length=64), function.need_string("arguments")))
+    return calls
 
 
 def _earlier_reply(audio: Fields, lookup: Callable[[str], str | None]) -> str:
@@ -142,7 +176,7 @@ def _earlier_reply(audio: Fields, lookup: Callable[[str], str | None]) -> str:
     return transcript
 
 
-def _content(fields: Fields, role: Role) -> tuple[TextPart | EncodedAudio, ...]:
+def _content(fields: Fields, role: str) -> tuple[TextPart | EncodedAudio, ...]:
     content, param = fields.get("content"), fields.path("content")
     if isinstance(content, str):
         return (TextPart(content),)
@@ -155,7 +189,7 @@ def _content(fields: Fields, role: Role) -> tuple[TextPart | EncodedAudio, ...]:
     return tuple(_part(Fields(part, f"{param}[{index}]"), role) for index, part in enumerate(content))
 
 
-def _part(fields: Fields, role: Role) -> TextPart | EncodedAudio:
+def _part(fields: Fields, role: str) -> TextPart | EncodedAudio:
     kind = fields.need_choice("type", _KNOWN_PARTS)
     if kind not in _PARTS[role]:
         raise _unsupported_part(fields, kind, role)
@@ -168,7 +202,7 @@ def _part(fields: Fields, role: Role) -> TextPart | EncodedAudio:
     return EncodedAudio(data, audio.need_choice("format", INPUT_FORMATS), audio.path("data"))
 
 
-def _unsupported_part(fields: Fields, kind: str, role: Role) -> ApiError:
+def _unsupported_part(fields: Fields, kind: str, role: str) -> ApiError:
     param = fields.path(kind if fields.get(kind) is not None else "type")
     if kind in ("image_url", "video_url"):
         message = f"Invalid content type: '{kind}' is not supported, because this model can't see."

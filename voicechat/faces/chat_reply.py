@@ -7,11 +7,13 @@ import dataclasses
 import hashlib
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from voicechat.cascade.api import Finished, ModelInfo, Pcm, Usage
+from voicechat.cascade.api import Finished, FinishReason, ModelInfo, Pcm, Usage
+from voicechat.cascade.calls import ToolCall
 from voicechat.media.wav import pcm_bytes
 
 AUDIO_TOKENS_PER_SECOND = 25
@@ -76,10 +78,14 @@ class ReplyShape:
             "system_fingerprint": fingerprint(model),
         }
 
-    def completion(self, message: dict[str, Any], finished: Finished, **extra: Any) -> dict[str, Any]:
+    def completion(
+        self, message: dict[str, Any], finished: Finished, calls: Sequence[ToolCall] = (), **extra: Any
+    ) -> dict[str, Any]:
         """The whole reply. ``extra`` are fields beside the usual ones."""
+        if calls:
+            message = {**message, "tool_calls": [call_object(call) for call in calls]}
         full = {"role": "assistant", "content": None, "refusal": None, "annotations": [], **message}
-        choice = {"index": 0, "message": full, "logprobs": None, "finish_reason": finished.reason.value}
+        choice = {"index": 0, "message": full, "logprobs": None, "finish_reason": reason(finished, calls)}
         return {
             **self._head,
             "object": "chat.completion",
@@ -113,9 +119,13 @@ class ReplyShape:
         choice = {"index": 0, "delta": {"audio": {"expires_at": expires_at}}}
         return self._event([choice])
 
-    def finish(self, finished: Finished, **extra: Any) -> bytes:
+    def tool_call(self, call: ToolCall, index: int) -> bytes:
+        """Chunk with a whole call, the reply's ``index``-th."""
+        return self._chunk({"tool_calls": [{"index": index, **call_object(call)}]})
+
+    def finish(self, finished: Finished, *, called: bool = False, **extra: Any) -> bytes:
         """The chunk with ``finish_reason``."""
-        choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": finished.reason.value}
+        choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": reason(finished, called)}
         return self._event([choice], **extra)
 
     def usage(self, finished: Finished) -> bytes:
@@ -128,6 +138,17 @@ class ReplyShape:
     def _event(self, choices: list[dict[str, Any]], **extra: Any) -> bytes:
         usage = {"usage": None} if self._include_usage else {}
         return sse({**self._head, "object": "chat.completion.chunk", "choices": choices, **usage, **extra})
+
+
+def call_object(call: ToolCall) -> dict[str, Any]:
+    """A call with an identifier of its own."""
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
+
+
+def reason(finished: Finished, called: object) -> str:
+    """``finish_reason``; a reply that called tools and was not cut off ends with that."""
+    return "tool_calls" if called and finished.reason is FinishReason.STOP else finished.reason.value
 
 
 def sse(body: object) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from voicechat.cascade.api import ModelInfo, Sampling
 from voicechat.faces.chat_messages import DraftMessage, parse_messages
+from voicechat.faces.chat_tools import ChatTools, parse_tools
 from voicechat.faces.errors import ApiError
 from voicechat.faces.fields import Fields, bad_field, unsupported_value, wrong_type
 from voicechat.faces.models import no_such_model
@@ -34,6 +35,8 @@ _SERVED = {
     "stream",
     "stream_options",
     "temperature",
+    "tool_choice",
+    "tools",
     "top_p",
     "user",
 }
@@ -45,15 +48,13 @@ _IGNORABLE: dict[str, tuple[object, ...]] = {
     "logprobs": (False,),
     "moderation": (),
     "n": (1,),
-    "parallel_tool_calls": (),
+    "parallel_tool_calls": (True,),
     "prediction": (),
     "presence_penalty": (0,),
     "prompt_cache_options": (),
     "reasoning_effort": ("none",),
     "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
-    "tool_choice": ("none",),
-    "tools": ([],),
     "top_logprobs": (0,),
     "verbosity": ("medium",),
     "web_search_options": (),
@@ -86,6 +87,7 @@ class ChatRequest:
     details: bool
     sampling: Sampling
     metadata: dict[str, str] | None
+    tools: ChatTools
 
 
 def parse_chat(body: object, model: ModelInfo, lookup: AudioLookup) -> ChatRequest:
@@ -113,6 +115,7 @@ def parse_chat(body: object, model: ModelInfo, lookup: AudioLookup) -> ChatReque
         details=fields.boolean("include_details") or False,
         sampling=_sampling(fields, model),
         metadata=_metadata(fields),
+        tools=parse_tools(fields),
     )
 
 
