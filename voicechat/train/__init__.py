@@ -17,6 +17,10 @@ The steps, in order; each keeps what it has finished and goes on from there when
     ``--whisper FOLDER``: word error rate and length of the packed voice beside the teacher's. Pack again to put the
     figures on the model card.
 
+``thinker``
+    ``--thinker NAME=DIR``: a matrix for another chat LLM, a Hugging Face folder of any architecture; see
+    :mod:`voicechat.train.projection`. Needs none of the other steps: the packaged Talker is its own teacher.
+
 With ``--watch`` ``speech``, ``voicebox`` and ``talker`` may be started together with ``texts`` and wait for each
 other's results. On one H200 GPU with 16 CPU cores all of it takes about 22 minutes with ``voicebox --seconds 330
 --gan-seconds 270`` and ``talker --seconds 610``. ``--tiny`` runs a step in seconds on a CPU.
