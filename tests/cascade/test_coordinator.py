@@ -32,7 +32,19 @@ from voicechat.cascade.api import (
     Tool,
 )
 from voicechat.cascade.calls import CallParser, ToolCall
-from voicechat.cascade.messages import Call, Called, Codes, Failed, Generate, Piece, Speak, Text, ToolSpec
+from voicechat.cascade.messages import (
+    Call,
+    Called,
+    Codes,
+    Failed,
+    Generate,
+    Piece,
+    Released,
+    Speak,
+    Text,
+    ToolSpec,
+    Written,
+)
 from voicechat.cascade.traffic import STEP_SAMPLES
 
 
@@ -246,3 +258,27 @@ def test_a_brain_elsewhere() -> None:
             assert str(caller.error) == failed.message
 
     simulated(body, seed=2, hidden_states=False)
+
+
+def test_a_call_in_the_text_is_not_spoken() -> None:
+    """Of a model that writes its calls: the face gets all of the text, the Talker what is around the call."""
+
+    async def body(world: World) -> None:
+        thinker, talker = world.stages["thinker"], world.stages["talker"]
+        caller = world.ask(tools=(Tool("clock"),))
+        await world.run_until(lambda: caller.response.number in talker.work)
+        written = ("I look. <tool", '_call>{"name": "clock"', ', "arguments": {}}', "</tool_call>", " Noon. <tool")
+        number = caller.response.number
+        thinker.work.pop(number, None)
+        thinker.touched.clear()
+        thinker.inbox.clear()
+        thinker._on_message(Piece(number, written, 0))
+        thinker._on_message(Written(number, "stop", 1, 0, 5))
+        thinker._on_message(Released(number, 0))
+        await world.all_ended()
+        assert caller.text == "".join(written)
+        told = [message for message in talker.log if isinstance(message, Text) and message.id == number]
+        assert "".join(piece for message in told for piece in message.pieces) == "I look. Noon. <tool"
+        assert len(told[0].pieces) == len(written), "one piece for each row of hidden state"
+
+    simulated(body, seed=4)

@@ -30,8 +30,8 @@ def place(settings: Settings, stage: StageName) -> Placement:
 
 
 def rows_place(settings: Settings) -> Literal["host", "device", "either"]:
-    """Where hidden rows may lie; with two GPUs the keeper finds out."""
-    if settings.device == "cpu":
+    """Where hidden rows may lie; with two GPUs the keeper finds out. A brain elsewhere makes none."""
+    if settings.device == "cpu" or settings.brain.url is not None:
         return "host"
     if settings.thinker.gpu == settings.talker.gpu:
         return "device"
