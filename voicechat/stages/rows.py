@@ -16,6 +16,7 @@ A late write of a reply that has ended lands before any write of the slot's next
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from dataclasses import dataclass
@@ -91,6 +92,12 @@ def announced(pool: Pool, wait_s: float = _WAIT_S) -> int:
             raise RuntimeError(f"nobody announced the GPU's part of the pool within {wait_s:g} s")
         time.sleep(0.02)
     return int(pool.keeper[0])
+
+
+async def keeper_ready(pool: Pool, on_gpu: bool) -> None:
+    """Wait, in a stage that is about to take memory of a GPU, until the keeper has found that all of it fits."""
+    if on_gpu:
+        await asyncio.get_running_loop().run_in_executor(None, announced, pool)
 
 
 def open_rows(pool: Pool, device: torch.device, driver: Driver | None = None) -> DeviceRows:

@@ -103,6 +103,7 @@ class Talker(Host):
         from voicechat.models.embedded import frontend, talker
         from voicechat.models.embedded.weights import load_voice_config
         from voicechat.stages.bookkeeping import CONFIG_KEY
+        from voicechat.stages.rows import keeper_ready
         from voicechat.stages.talker_engine import wake_address
 
         config = self.config
@@ -111,6 +112,7 @@ class Talker(Host):
         frontend.load_g2p()
         self._new_frontend = frontend.TextFrontend
         self._wake_address = wake_address(config.pool.name)
+        await keeper_ready(self.pool, config.place.on_gpu)
         self._engine = AsyncLLM.from_engine_args(
             AsyncEngineArgs(
                 model=config.model_dir,

@@ -77,9 +77,11 @@ class Thinker(Host):
 
         from voicechat.models.embedded.thinker import ChatPrompt
         from voicechat.stages.bookkeeping import CONFIG_KEY
+        from voicechat.stages.rows import keeper_ready
 
         config = self.config
         ears = self._listener.load()
+        await keeper_ready(self.pool, config.place.on_gpu)
         self._engine = AsyncLLM.from_engine_args(
             AsyncEngineArgs(
                 model=config.model_dir,

@@ -60,6 +60,10 @@ class VoiceBox(Host):
 
     async def warm_up(self) -> dict[str, str | int | float]:
         started = time.monotonic()
+        if self.config.place.on_gpu:
+            from voicechat.stages.rows import keeper_ready
+
+            await keeper_ready(self.pool, on_gpu=True)
         await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
         self.spawn(self._work(), "decode")
         return {"seconds": round(time.monotonic() - started, 2)}
