@@ -74,6 +74,7 @@ def silence_until_committed(bench: Bench, text: str | None, sound: float | None 
     bench.hear(0.22, False)
     if text is not None:
         bench.understand(text)
+        bench.say("Hi")
     seconds = 0.22
     while sound is not None and not bench.judgements:
         bench.hear(0.02, False)
@@ -167,6 +168,7 @@ def test_a_judgement_that_comes_late_does_nothing():
     (second,) = bench.judgements
     bench.take(bench.session.on_judged(first, 1.0))
     bench.understand("Tell me more.")
+    bench.say("Hi")
     bench.hear(0.2, False)
     assert "input_audio_buffer.committed" not in bench.kinds(), "the sound was not judged yet"
     bench.take(bench.session.on_judged(second, 1.0))
@@ -181,6 +183,7 @@ def test_without_a_judge_the_words_decide():
     bench.hear(0.6, True)
     bench.hear(0.26, False)
     bench.understand("What time is it?")
+    bench.say("Hi")
     bench.judge(None)
     assert round(0.26 + until_committed(bench), 2) == 0.42
     bench.hear(0.6, True)
@@ -199,9 +202,29 @@ def test_the_ears_begin_at_a_short_silence_and_their_text_is_used():
     assert len(bench.started) == 1, "begun ahead"
     bench.hear(0.04, False)
     bench.judge(0.99)
+    bench.say("Hi")
     bench.hear(0.18, False)
     assert not bench.jobs and bench.asked()[-1] == ("user", "What time is it?")
     assert [e["transcript"] for e in bench.all("conversation.item.input_audio_transcription.completed")] == [
         "What time is it?"
     ]
+    bench.check()
+
+
+def test_it_listens_on_while_the_reply_could_not_be_heard_anyway():
+    bench = listening(judged=True)
+    bench.hear(0.6, True)
+    bench.hear(0.26, False)
+    bench.understand("What time is it?")
+    bench.judge(0.99)
+    bench.hear(0.3, False)
+    assert "input_audio_buffer.committed" not in bench.kinds(), "complete, but nothing of the reply is there"
+    bench.say("It's ")
+    bench.hear(0.02, False)
+    assert "input_audio_buffer.committed" in bench.kinds()
+    bench.hear(0.4, True)
+    bench.hear(0.26, False)
+    bench.understand("What time is it?")
+    bench.judge(0.99)
+    assert 0.26 + until_committed(bench) < 0.9, "but not for long"
     bench.check()

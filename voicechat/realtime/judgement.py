@@ -77,9 +77,9 @@ PATIENCE = {
 }
 """By the ``eagerness`` of the protocol, whose limits are OpenAI's.
 
-Those of ``auto`` were chosen on the scripted set of ``voicechat bench realtime``: the shortest by which some three of
-its seventy turns, many of them with pauses and hesitations, would be cut off. A shorter ``sure_ms`` would gain little,
-because the reply is begun at the pause, and its first sound is not there much sooner.
+Those of ``auto`` were chosen on the scripted set of ``voicechat bench realtime``, as a balance of cut-offs and time.
+A shorter ``sure_ms`` would gain little, because the reply is begun at the pause, and its first sound is not there much
+sooner.
 """
 
 

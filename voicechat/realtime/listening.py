@@ -8,7 +8,7 @@ from voicechat.cascade.api import EARS_RATE, EarsPcm
 from voicechat.media.vad import FRAME_MS
 from voicechat.realtime.captions import Captions
 from voicechat.realtime.endpoint import Endpoint
-from voicechat.realtime.judgement import INTERRUPTION_MS, JUDGE_MS, JUDGE_ON_MS, is_listening
+from voicechat.realtime.judgement import INTERRUPTION_MS, JUDGE_MS, JUDGE_ON_MS, PATIENCE, is_listening
 from voicechat.realtime.outbox import Clip
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Listening:
         self._captions = Captions()
         self._probed: float | None = None  # when the turn was last heard ahead
         self._question_at = JUDGE_MS
+        self._waiting = False  # only for the reply
 
     def begin(self) -> None:
         """A turn has opened."""
@@ -97,6 +98,11 @@ class Listening:
             if session.playback.held:
                 session.yield_to_user()  # it can't be judged
 
+    def drafted(self) -> None:
+        """More has come of the reply that was begun ahead."""
+        if self._session.turns.speaking and self._waiting and not self._session.replies.unready:
+            self._expect_end()
+
     def judged(self, job: int, probability: float | None) -> None:
         """How likely the turn is over by its sound; None if it could not be judged."""
         if self._endpoint.on_sound(job, probability):
@@ -138,17 +144,25 @@ class Listening:
             else:
                 session.yield_to_user()
         self._endpoint.on_words(text)
-        self._expect_end()
         self._tell(text)
         detection = session.config.detection
         creates = detection is not None and detection.create_response
         if text and creates and session.limits.eager and session.owed is None:
             session.replies.foresee(session.spec(), text)
+        self._expect_end()
 
     def _expect_end(self) -> None:
-        detection = self._session.config.detection
-        if detection is not None and self._semantic and not self._session.nothing:
-            self._session.turns.expect_end(self._endpoint.enough(detection.eagerness))
+        """Let the turn end after as much silence as is enough; but while nothing of the reply could be heard anyway, it
+        costs no time to listen a little longer."""
+        session = self._session
+        detection = session.config.detection
+        if detection is None or not self._semantic or session.nothing:
+            return
+        enough = self._endpoint.enough(detection.eagerness)
+        self._waiting = session.replies.unready
+        if self._waiting:
+            enough = max(enough, PATIENCE[detection.eagerness].words_ms)
+        session.turns.expect_end(enough)
 
     def _tell(self, text: str) -> None:
         """Tell what is certain of the open turn's text."""

@@ -73,6 +73,15 @@ class Replies:
         return self._reply is None and not self._playback.busy
 
     @property
+    def unready(self) -> bool:
+        """True while a response that was begun ahead has brought nothing yet that could be heard (or read)."""
+        draft = self._draft
+        if draft is None:
+            return False
+        awaited = AudioDelta if draft.request.audio else TextDelta
+        return not any(isinstance(event, awaited | Finished | CascadeError) for event in draft.events)
+
+    @property
     def spoke(self) -> bool:
         """True once any sound was made: the voice can't be changed any more."""
         return self._spoke

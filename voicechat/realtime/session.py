@@ -200,6 +200,7 @@ class Session:
         """Something came of a response."""
         if not self._closed:
             self.replies.on_event(generation, event)
+            self._listening.drafted()
             self.reply_if_owed()
         return self.out.take()
 
@@ -207,6 +208,7 @@ class Session:
         """A response can't go on."""
         if not self._closed:
             self.replies.on_failed(generation, error)
+            self._listening.drafted()
             self.reply_if_owed()
         return self.out.take()
 
