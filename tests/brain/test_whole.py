@@ -31,7 +31,7 @@ from voicechat.models.embedded.thinker import SYSTEM_PROMPT
 
 MODEL = "smollm2"
 QUESTION = "What is the capital of France?"
-START_SECONDS = 240
+START_SECONDS = 600
 """Bounds on a start and on an answer, so that a fault shows as a failure and not as a hang."""
 TOOL = {
     "type": "function",
