@@ -26,7 +26,7 @@ _spawn = multiprocessing.get_context("spawn")
 
 PING_PERIOD = 2.0
 """Seconds between two pings."""
-MAX_UNANSWERED = 15
+MAX_UNANSWERED = 30
 """Pings in a row after which a stage that says nothing is taken to hang, and is killed.
 
 Pings are counted, not seconds: when everything is paused, the server sends none."""
