@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from voicechat.models.embedded.talker import load_talker
+from voicechat.models.embedded.talker import Conditioner, load_talker
 from voicechat.models.embedded.voicebox import load_voicebox
 from voicechat.models.embedded.weights import CARD_FILE
 from voicechat.train.cli import TINY_TALKER, add_arguments, main, thinker_paths
@@ -34,7 +36,8 @@ def work(tmp_path_factory: pytest.TempPathFactory, tiny_thinker: Path) -> Work:
     write_replies.write_text(json.dumps(items), encoding="utf-8")
     common = ("--tiny", "--work", str(folder), "--device", "cpu")
     assert run("texts", *common, "--thinker", f"smollm2-135m={tiny_thinker}") == 0
-    assert run("speech", *common, "--processes", "1") == 0
+    voices = ("--teacher", "heart=hibari", "--teacher", "alto=hibari:0.85", "--share", "alto=0.5")
+    assert run("speech", *common, "--processes", "1", *voices) == 0
     assert run("voicebox", *common) == 0
     assert run("talker", *common) == 0
     return Work(folder)
@@ -54,7 +57,19 @@ def test_losses_go_down(work: Work) -> None:
 
 def test_hidden_states_are_measured_apart(work: Work) -> None:
     last = curve(work, "talker")[-1]
-    assert {"ce_text", "ce_smollm2-135m", "accuracy_text"} <= set(last)
+    assert {"ce_text", "ce_smollm2-135m", "accuracy_text", "ce_heart", "ce_alto", "score"} <= set(last)
+
+
+def test_voices_share_the_texts(work: Work) -> None:
+    assert work.voices() == ("heart", "alto")
+    spoken = {}
+    for voice in work.voices():
+        with np.load(work.file("speech", voice, "plain", "000000.npz")) as shard:
+            spoken[voice] = shard["samples"] > 0
+        with np.load(work.file("speech", voice, "smollm2-135m", "000000.npz")) as shard:
+            assert (shard["samples"] > 0).all(), "held-out texts are spoken by every voice"
+    assert spoken["heart"].all()
+    assert 0.3 < spoken["alto"].mean() < 0.7
 
 
 def test_rows_and_codes_fit(work: Work) -> None:
@@ -65,12 +80,14 @@ def test_rows_and_codes_fit(work: Work) -> None:
             symbols = held[f"{item['key']}.symbols"]
             assert symbols[0] == symbols[-1] == 0
             assert held[f"{item['key']}.hidden"].shape == (len(symbols), 576)
-            assert held[f"{item['key']}.codes"].max() < 4375
+            for voice in work.voices():
+                assert held[f"{item['key']}.codes.{voice}"].max() < 4375
 
 
 def test_samples_can_be_heard(work: Work) -> None:
     names = {path.name for path in work.root.glob("samples/*.wav")}
-    assert {"teacher-plain.wav", "voicebox-0.wav", "talker-text-0.wav"} <= names
+    wanted = {"teacher-heart-plain.wav", "voicebox-alto-1.wav", "talker-alto-text-smollm2-135m-0.wav"}
+    assert wanted <= names
 
 
 def test_finished_steps_do_nothing_more(work: Work) -> None:
@@ -82,8 +99,19 @@ def test_finished_steps_do_nothing_more(work: Work) -> None:
 
 def test_pack(work: Work, tmp_path: Path) -> None:
     assert run("pack", "--tiny", "--work", str(work.root), "--out", str(tmp_path)) == 0
-    assert load_talker(tmp_path).config == TINY_TALKER
-    load_voicebox(tmp_path)
+    voices = ("heart", "alto")
+    assert load_talker(tmp_path).config == replace(TINY_TALKER, voices=voices)
+    voicebox = load_voicebox(tmp_path)
+    assert voicebox.config.voices == 2
+    codes = torch.randint(0, 4375, (1, 12), generator=torch.Generator().manual_seed(0)).expand(2, 12)
+    heart, alto = voicebox.decode(codes, torch.tensor([0, 1]))
+    assert torch.equal(heart, voicebox.decode(codes[:1])[0]), "the first voice is the default"
+    assert not torch.allclose(heart, alto, atol=1e-4)
+    conditioner = Conditioner.from_weights(tmp_path, "smollm2-135m")
+    rows = conditioner(
+        torch.zeros(2, 9, dtype=torch.long), torch.ones(2, 576), torch.ones(2, dtype=torch.bool), torch.tensor([0, 1])
+    )
+    assert not torch.allclose(rows[0], rows[1])
     assert "WordNet" in (tmp_path / CARD_FILE).read_text(encoding="utf-8")
 
 
@@ -110,8 +138,6 @@ def test_thinker_pairs() -> None:
 
 
 def test_replies_and_hidden_states(tiny_thinker: Path) -> None:
-    import torch
-
     thinker = TrainingThinker(tiny_thinker, torch.device("cpu"))
     prompt = thinker.prompt_ids("Hello?", None)
     assert len(thinker.replies([prompt, prompt + prompt], 4)) == 2

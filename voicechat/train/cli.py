@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="speech: parallel processes")
     parser.add_argument(
         "--teacher", action="append", default=[], metavar="VOICE=KIND[:ARGUMENT]",
-        help="speech: hibari[:SIZE], piper:FILE.onnx or command:COMMAND LINE; repeat, the first is the default voice",
+        help="speech, evaluate: hibari[:SIZE], piper:FILE.onnx, command:COMMAND LINE; repeat, the default voice first",
     )  # fmt: skip
     parser.add_argument(
         "--share", action="append", default=[], metavar="VOICE=FRACTION", help="speech: share of the texts it speaks"
@@ -113,8 +113,9 @@ def _run(args: argparse.Namespace) -> None:
         talker_step(work, tiny_talker_plan() if args.tiny else TalkerPlan(seconds=args.seconds), device, args.watch)
     elif args.step == "evaluate":
         from voicechat.train.evaluate import evaluate_step
+        from voicechat.train.teachers import voice_plans
 
-        evaluate_step(work, args.weights, args.whisper, args.count)
+        evaluate_step(work, args.weights, args.whisper, args.count, voice_plans(args.teacher, args.share))
     else:
         from voicechat.train.pack import pack_step
 

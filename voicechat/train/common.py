@@ -24,6 +24,7 @@ PLAIN = "plain"
 HELD_OUT = 100
 """So many first replies of each Thinker are spoken by every voice and never trained on."""
 VOICES_FILE = "voices.json"
+TEACHERS_FILE = "teachers.json"
 Int16 = npt.NDArray[np.int16]
 
 

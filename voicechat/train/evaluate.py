@@ -25,6 +25,7 @@ from voicechat.train.common import SAMPLE_RATE, Int16, Work, to_pcm, write_array
 from voicechat.train.generate import Prompt, generate
 from voicechat.train.pack import EVALUATION_FILE
 from voicechat.train.talker import HELD_FILE
+from voicechat.train.teachers import VoicePlan
 
 logger = logging.getLogger("voicechat.train")
 
@@ -51,7 +52,7 @@ def fit_to_judge(text: str) -> bool:
     return len(text) <= MOST_CHARACTERS and len(set(sentences)) == len(sentences)
 
 
-def load_items(work: Work, count: int) -> list[Item]:
+def load_items(work: Work, count: int, voice: str) -> list[Item]:
     """The first held-out replies that are fit to judge, the Thinkers' in turn."""
     listed = json.loads(work.file("held.json").read_text(encoding="utf-8"))
     sets: dict[str, list[dict[str, Any]]] = {}
@@ -62,21 +63,23 @@ def load_items(work: Work, count: int) -> list[Item]:
         return [
             Item(
                 entry["key"], entry["text"], entry["thinker"], data[f"{entry['key']}.symbols"],
-                data[f"{entry['key']}.codes"], data[f"{entry['key']}.hidden"] if entry["thinker"] else None,
+                data[f"{entry['key']}.codes.{voice}"], data[f"{entry['key']}.hidden"] if entry["thinker"] else None,
             )
             for entry in turns[:count]
         ]  # fmt: skip
 
 
 @torch.inference_mode()
-def decode_chunked(voicebox: VoiceBoxNet, codes: list[int], chunk: int, left: int) -> npt.NDArray[np.float32]:
+def decode_chunked(
+    voicebox: VoiceBoxNet, codes: list[int], chunk: int, left: int, voice: int = 0
+) -> npt.NDArray[np.float32]:
     """Sound of a reply as it is streamed: ``chunk`` tokens at a time with ``left`` before and two after them."""
     tokens = torch.tensor(codes)
     parts = []
     for start in range(0, len(codes), chunk):
         end = min(len(codes), start + chunk)
         first, last = max(0, start - left), min(len(codes), end + RIGHT_CONTEXT)
-        sound = voicebox.decode(tokens[None, first:last])[0]
+        sound = voicebox.decode(tokens[None, first:last], torch.tensor([voice]))[0]
         parts.append(sound[(start - first) * 960 : (end - first) * 960])
     return torch.cat(parts).numpy() if parts else np.zeros(0, np.float32)
 
@@ -98,30 +101,33 @@ def pieces(sound: Int16, longest: float = 14.0) -> list[Int16]:
 class Evaluation:
     """Speaks, transcribes and scores; one entry per system."""
 
-    def __init__(self, work: Work, weights: Path, whisper: Path | None, count: int) -> None:
+    def __init__(self, work: Work, weights: Path, whisper: Path | None, count: int, plan: VoicePlan) -> None:
         if whisper is None:
             raise ValueError("evaluate needs --whisper: the folder of a CTranslate2 Whisper model")
         self.work, self.whisper = work, whisper
-        self.items = load_items(work, count)
+        self.items = load_items(work, count, plan.name)
+        self.plan = plan
         self.talker = load_talker(weights)
+        if plan.name not in self.talker.config.voices:
+            raise ValueError(f"{weights} has the voices {', '.join(self.talker.config.voices)}, not {plan.name}")
+        self.voice = self.talker.config.voices.index(plan.name)
         self.voicebox = load_voicebox(weights)
         self.names = [name for name, _ in self.talker.config.thinkers]
         self.codes: dict[str, dict[str, list[int]]] = {}
         self._ears: Any = None
 
     def teacher(self) -> Sounds:
-        """The teacher reading the texts in its own way."""
-        from hibari import Hibari
-
-        speaker = Hibari()
-        return {item.key: to_pcm(speaker(item.text, seed=0)) for item in self.items}
+        """The teacher speaking the same rows."""
+        self.plan.prepare(self.work)
+        speaker = self.plan.make(self.work)
+        return {item.key: speaker.speak(item.symbols.tolist(), 0, item.text).pcm for item in self.items}
 
     def resynthesis(self) -> Sounds:
         """The VoiceBox on the codes of the teacher's sound."""
-        return {
-            item.key: to_pcm(self.voicebox.decode(torch.from_numpy(item.codes.astype(np.int64))[None])[0].numpy())
-            for item in self.items
-        }
+        return {item.key: to_pcm(self._decode(item.codes.astype(np.int64).tolist())) for item in self.items}
+
+    def _decode(self, codes: list[int], chunk: int | None = None, left: int = 8) -> npt.NDArray[np.float32]:
+        return decode_chunked(self.voicebox, codes, chunk or max(1, len(codes)), left, self.voice)
 
     def speak(self, temperature: float, hidden: bool) -> dict[str, list[int]]:
         """The Talker's codes for all items; kept, so that chunk modes share them."""
@@ -133,7 +139,7 @@ class Evaluation:
                     torch.from_numpy(item.hidden.astype(np.float32)) if hidden and item.hidden is not None else None
                 )
                 number = self.names.index(item.thinker) if item.thinker in self.names else 0
-                prompts.append(Prompt(torch.from_numpy(item.symbols.astype(np.int64)), states, number))
+                prompts.append(Prompt(torch.from_numpy(item.symbols.astype(np.int64)), states, number, self.voice))
             begun = time.monotonic()
             made = generate(self.talker, prompts, temperature=temperature)
             logger.info(
@@ -148,8 +154,7 @@ class Evaluation:
         """Talker and VoiceBox, whole or in chunks."""
         out = {}
         for key, codes in self.speak(temperature, hidden).items():
-            sound = decode_chunked(self.voicebox, codes, chunk or max(1, len(codes)), left)
-            out[key] = to_pcm(sound)
+            out[key] = to_pcm(self._decode(codes, chunk, left))
         return out
 
     def systems(self) -> dict[str, Callable[[], Sounds]]:
@@ -192,14 +197,17 @@ class Evaluation:
         scores: dict[str, dict[str, Any]] = {}
         teacher_lengths: dict[str, int] = {}
         for number, (name, make) in enumerate(self.systems().items()):
-            path = self.work.file("evaluation", f"{number}.json")
+            path = self.work.file("evaluation", self.plan.name, f"{number}.json")
             if path.exists():
                 heard = json.loads(path.read_text(encoding="utf-8"))
             else:
                 sounds = make()
                 for item in self.items[:3]:
-                    write_wav(self.work.file("samples", f"evaluate-{number}-{item.key}.wav"), sounds[item.key])
-                write_arrays(self.work.file("evaluation", f"{number}.npz"), compress=True, **sounds)
+                    write_wav(
+                        self.work.file("samples", f"evaluate-{self.plan.name}-{number}-{item.key}.wav"),
+                        sounds[item.key],
+                    )
+                write_arrays(self.work.file("evaluation", self.plan.name, f"{number}.npz"), compress=True, **sounds)
                 texts = {key: self.transcribe(sound) for key, sound in sounds.items()}
                 heard = {"name": name, "heard": texts, "samples": {key: len(sound) for key, sound in sounds.items()}}
                 write_json(path, heard)
@@ -231,10 +239,12 @@ class Evaluation:
         how = (
             f"{len(self.items)} held-out replies of both Thinkers (at most {MOST_CHARACTERS} characters, no sentence "
             "twice), transcribed by Whisper tiny.en (faster-whisper, int8, beam 5) in pieces of at most 14 s, text "
-            "normalised by whisper-normalizer; in brackets the 95 % bootstrap interval over replies. The teacher reads "
-            "the same texts by its own rules."
+            "normalised by whisper-normalizer; in brackets the 95 % bootstrap interval over replies. The teacher "
+            "speaks the same rows."
         )
-        write_json(self.work.file(EVALUATION_FILE), {"how": how, "systems": scores})
+        path = self.work.file(EVALUATION_FILE)
+        kept = json.loads(path.read_text(encoding="utf-8"))["voices"] if path.exists() else {}
+        write_json(path, {"how": how, "voices": kept | {self.plan.name: scores}})
 
 
 def word_errors(text: str, heard: str) -> tuple[int, int]:
@@ -250,7 +260,8 @@ def word_errors(text: str, heard: str) -> tuple[int, int]:
     return counts.substitutions + counts.deletions + counts.insertions, len(reference.split())
 
 
-def evaluate_step(work: Work, weights: Path, whisper: Path | None, count: int) -> None:
-    """Judge packed weights on the work folder's held-out replies."""
+def evaluate_step(work: Work, weights: Path, whisper: Path | None, count: int, plans: list[VoicePlan]) -> None:
+    """Judge packed weights, voice by voice, on the work folder's held-out replies."""
     torch.set_num_threads(1)
-    Evaluation(work, weights, whisper, count).run()
+    for plan in plans:
+        Evaluation(work, weights, whisper, count, plan).run()

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from voicechat.train.common import HELD_OUT, PLAIN, SAMPLE_RATE, VOICES_FILE, Work, write_arrays, write_json, write_wav
+from voicechat.train.common import (
+    HELD_OUT,
+    PLAIN,
+    SAMPLE_RATE,
+    TEACHERS_FILE,
+    VOICES_FILE,
+    Work,
+    write_arrays,
+    write_json,
+    write_wav,
+)
 from voicechat.train.teacher import AlignmentError, Speech, Teacher
 from voicechat.train.teachers import VoicePlan
 
@@ -98,9 +108,10 @@ def speech_step(
     The order is shuffled, held-out texts first, so that any part of it is a fair sample. ``watch``: new sets are
     awaited until the texts are complete. ``seconds``: begin nothing new after so long; what is there is used.
     """
-    write_json(work.file(VOICES_FILE), [plan.name for plan in plans])
     for plan in plans:
         plan.prepare(work)
+    write_json(work.file(TEACHERS_FILE), {plan.name: plan.describe() for plan in plans})
+    write_json(work.file(VOICES_FILE), [plan.name for plan in plans])
     begun = time.monotonic()
     deadline = time.time() + seconds if seconds else float("inf")
     done: set[str] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import random
@@ -20,6 +21,7 @@ from voicechat.train.common import (
     Budget,
     Curve,
     RunningMean,
+    Stateful,
     Work,
     load_checkpoint,
     resume_training,
@@ -61,6 +63,8 @@ class TalkerPlan:
     """The hidden states pass through so few numbers, noise and dropout, so that they cannot be learnt by heart."""
     hidden_noise: float = 0.3
     hidden_decay: float = 0.3
+    smoothing: float = 0.999
+    """What is judged and kept is a running mean of the weights, with this memory per step."""
     corrupt: float = 0.08
     report: int = 500
     validated: int = 40
@@ -102,7 +106,7 @@ class HiddenPaths(nn.Module):
 
 
 class TalkerTraining:
-    """Net, data and loop; resumes from its checkpoint. What is kept is the net that was best on held-out texts."""
+    """Net, data and loop; resumes from its checkpoint. What is kept is the mean that was best on held-out texts."""
 
     def __init__(self, work: Work, plan: TalkerPlan, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -113,6 +117,7 @@ class TalkerTraining:
         self.names = [name for name in self.order if name in self.data.states]
         self.net = TalkerNet(plan.config, plan.dropout).to(device)
         self.paths = HiddenPaths(plan).to(device)
+        self.mean = copy.deepcopy(nn.ModuleList((self.net, self.paths))).requires_grad_(False).eval()
         self.random = random.Random(0)
         held = sorted(self.data.held, key=lambda clip: (clip.index, clip.text_set))
         voices = range(len(plan.config.voices))
@@ -124,7 +129,7 @@ class TalkerTraining:
         optimizer = self._optimizer()
         budget = Budget(plan.steps, plan.seconds)
         path = self.work.file("talker", "training.pt")
-        parts = {"net": net, "paths": self.paths, "optimizer": optimizer}
+        parts: dict[str, Stateful] = {"net": net, "paths": self.paths, "mean": self.mean, "optimizer": optimizer}
         resume_training(path, parts, budget, self.device)
         self.save_held()
         curve = Curve(self.work, "talker")
@@ -137,11 +142,12 @@ class TalkerTraining:
             for group in optimizer.param_groups:
                 group["lr"] = plan.rate * budget.rate(plan.warm_up)
             batch = self.data.batch(queue.pop())
-            loss = self._loss(batch, self._pick_hidden(batch))[0]
+            loss = self._loss(net, self.paths, batch, self._pick_hidden(batch))[0]
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), 1.0)
             optimizer.step()
+            self._follow(number)
             recent.add(loss.detach()[None])
             if number % plan.report == 0 or number == plan.steps - 1:
                 best = self._report(curve, budget, recent.take()[0], best)
@@ -167,13 +173,27 @@ class TalkerTraining:
         ]
         return torch.optim.AdamW(groups, self.plan.rate, betas=(0.9, 0.98), fused=self.device.type == "cuda")
 
+    @torch.no_grad()
+    def _follow(self, step: int) -> None:
+        """Move the running mean on; at the start its memory is short."""
+        smoothing = min(self.plan.smoothing, (step + 1) / (step + 10))
+        trained = [*self.net.parameters(), *self.paths.parameters()]
+        torch._foreach_lerp_(list(self.mean.parameters()), trained, 1 - smoothing)
+
+    def _mean(self) -> tuple[TalkerNet, HiddenPaths]:
+        net, paths = self.mean
+        assert isinstance(net, TalkerNet)
+        assert isinstance(paths, HiddenPaths)
+        return net, paths
+
     def _report(self, curve: Curve, budget: Budget, loss: float, best: float) -> float:
         """Measure, record, keep the net if it is the best so far; returns the best score."""
         measures = self.validate()
         curve.add(budget, loss=loss, **measures)
         if measures["score"] < best:
-            self.paths.fold(self.net)
-            save_checkpoint(self.work.file(TALKER_FILE), self.net.state_dict())
+            net, paths = self._mean()
+            paths.fold(net)
+            save_checkpoint(self.work.file(TALKER_FILE), net.state_dict())
         return min(best, measures["score"])
 
     def _pick_hidden(self, batch: Batch) -> tuple[str, Tensor] | None:
@@ -183,9 +203,10 @@ class TalkerTraining:
         kept = torch.rand(len(batch.inputs), 1, device=self.device) >= self.plan.hidden_dropout
         return self.random.choice(self.names), kept
 
-    def _loss(self, batch: Batch, hidden: tuple[str, Tensor] | None) -> tuple[Tensor, Tensor]:
+    def _loss(
+        self, net: TalkerNet, paths: HiddenPaths, batch: Batch, hidden: tuple[str, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
         """Mean cross-entropy and code accuracy of a batch."""
-        net = self.net
         inputs = batch.inputs
         if net.training:
             noise = torch.rand(inputs.shape, device=self.device) < self.plan.corrupt
@@ -197,7 +218,7 @@ class TalkerTraining:
             if hidden is not None:
                 name, kept = hidden
                 states, there = self.data.hidden(name, batch.rows)
-                rows = rows + self.paths(self.order.index(name), states) * (there & kept)[..., None]
+                rows = rows + paths(self.order.index(name), states) * (there & kept)[..., None]
             final = net(rows)
             mask = (batch.targets != IGNORED).flatten().float()
             losses, right = net.loss(final.flatten(0, 1), batch.targets.clamp(min=0).flatten())
@@ -209,8 +230,7 @@ class TalkerTraining:
 
         ``score`` is the mean of text alone and of the Thinkers: what the best net is chosen by.
         """
-        self.net.eval()
-        self.paths.eval()
+        net, paths = self._mean()
         out: dict[str, float] = {}
         means = []
         for name in (None, *self.names):
@@ -220,7 +240,7 @@ class TalkerTraining:
                 for start in range(0, len(clips), 40):
                     batch = self.data.batch(clips[start : start + 40])
                     kept = torch.ones(len(batch.inputs), 1, dtype=torch.bool, device=self.device)
-                    loss, right = self._loss(batch, (name, kept) if name is not None else None)
+                    loss, right = self._loss(net, paths, batch, (name, kept) if name is not None else None)
                     count = int((batch.targets != IGNORED).sum())
                     own += np.asarray((loss.item() * count, right.item() * count, count))
                 if name is None:
@@ -229,8 +249,6 @@ class TalkerTraining:
             label = name or "text"
             out[f"ce_{label}"], out[f"accuracy_{label}"] = (sums[:2] / max(1.0, sums[2])).round(4).tolist()
             means.append(out[f"ce_{label}"])
-        self.net.train()
-        self.paths.train()
         out["score"] = round(0.5 * means[0] + 0.5 * float(np.mean(means[1:] or means)), 5)
         return out
 

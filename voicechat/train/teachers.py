@@ -37,6 +37,16 @@ class VoicePlan:
         place = (index * _GOLDEN + number * 0.37) % 1.0
         return is_held_out(text_set, index, HELD_OUT) or place < self.share
 
+    def describe(self) -> str:
+        """One line for the model card."""
+        if self.kind == "hibari":
+            source = 'hibari-tts, voice "heart" (Apache-2.0; distilled from Kokoro-82M, Apache-2.0)'
+            lower = float(_size(self.argument))
+            return f"{source}, pitch and formants together scaled by {lower:g}" if lower != 1 else source
+        return (
+            f"Piper voice {Path(self.argument).stem}" if self.kind == "piper" else f"command {self.argument.split()[0]}"
+        )
+
     @property
     def model(self) -> str:
         """Name of the model's file in the work folder; voices that share a model share the file."""

@@ -259,7 +259,8 @@ class VoiceBoxTraining:
             self._draw_codes()
             recent.add(graphed())
             smoothing = min(plan.smoothing, (number + 1) / (number + 10))
-            torch._foreach_lerp_(list(mean.parameters()), list(self.decoder.parameters()), 1 - smoothing)
+            with torch.no_grad():
+                torch._foreach_lerp_(list(mean.parameters()), list(self.decoder.parameters()), 1 - smoothing)
             if number % plan.report == 0 or number == plan.gan_steps - 1:
                 mel, fool, feature, judge = recent.take()
                 curve.add(budget, mel=mel, fool=fool, feature=feature, judge=judge)
