@@ -42,6 +42,7 @@ from voicechat.train.common import (
     write_wav,
 )
 from voicechat.train.graphed import GraphedStep, make_optimizer, set_rate
+from voicechat.train.spectrum import add_to_spectrum, spectrum_difference
 
 logger = logging.getLogger("voicechat.train")
 
@@ -73,6 +74,8 @@ class VoiceBoxPlan:
     gan_seconds: float | None = None
     judges_alone: int = 300
     """First steps of the GAN in which only the discriminators learn."""
+    matched: int = 60
+    """Training clips of each voice by which the decoder's mean spectrum is corrected in the end."""
     report: int = 500
     capture: bool = True
     gan_after: Path | None = None
@@ -219,6 +222,24 @@ class VoiceBoxTraining:
         self.decoder.train()
         return float(np.mean(losses)) if losses else float("nan")
 
+    @torch.inference_mode()
+    def _match_spectrum(self) -> None:
+        """Correct the decoder's mean spectrum by some training clips of each voice."""
+        pairs = []
+        self.decoder.eval()
+        for voice in range(len(self.work.voices())):
+            for clip in [clip for clip in self.arena.clips if clip.voice == voice][: self.plan.matched]:
+                first = clip.token * TOKEN_SAMPLES
+                sound = self.arena.sound[None, first : first + clip.tokens * TOKEN_SAMPLES].float() / 32768
+                codes = self.arena_codes[None, clip.token : clip.token + clip.tokens].long()
+                made = self.decoder.decode(codes, torch.tensor([voice], device=self.device))
+                pairs.append((sound[0], made[0]))
+        difference = spectrum_difference(pairs)
+        add_to_spectrum(self.decoder, difference)
+        self.decoder.train()
+        least, most = (8.686 * end.item() for end in difference.aminmax())
+        logger.info("voicebox: spectrum corrected by %.1f to %.1f dB", least, most)
+
     def _held(self, count: int) -> list[tuple[Clip, Tensor]]:
         """Some held-out clips, the voices in turn."""
         return sorted(self.arena.held, key=lambda one: (one[0].index, one[0].text_set, one[0].voice))[:count]
@@ -269,6 +290,7 @@ class VoiceBoxTraining:
                 save_checkpoint(self.work.file(DECODER_FILE), mean.state_dict())
         save_training(path, parts, budget)
         self.decoder.load_state_dict(mean.state_dict())
+        self._match_spectrum()
         save_checkpoint(self.work.file(DECODER_FILE), self.decoder.state_dict())
         torch.backends.cudnn.benchmark = False
         curve.plot()
