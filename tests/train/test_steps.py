@@ -115,6 +115,15 @@ def test_pack(work: Work, tmp_path: Path) -> None:
     assert "WordNet" in (tmp_path / CARD_FILE).read_text(encoding="utf-8")
 
 
+def test_pack_the_decoder_before_the_gan(work: Work, tmp_path: Path) -> None:
+    common = ("pack", "--tiny", "--work", str(work.root), "--out")
+    assert run(*common, str(tmp_path / "plain"), "--plain-decoder") == 0
+    assert run(*common, str(tmp_path / "gan")) == 0
+    plain, gan = (load_voicebox(tmp_path / name).state_dict() for name in ("plain", "gan"))
+    assert set(plain) == set(gan)
+    assert not torch.equal(plain["head.weight"], gan["head.weight"])
+
+
 def test_pack_random(tmp_path: Path) -> None:
     assert run("pack", "--random", "--out", str(tmp_path)) == 0
     load_talker(tmp_path)

@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=40, help="evaluate: held-out replies")
     parser.add_argument("--weights", type=Path, default=WEIGHTS_DIR, help="evaluate, thinker: packed weights")
     parser.add_argument("--out", type=Path, help="pack, thinker: folder for the result")
+    parser.add_argument("--plain-decoder", action="store_true", help="pack: the decoder as it was before the GAN")
     parser.add_argument("--random", action="store_true", help="pack: untrained weights of the final shape")
 
 
@@ -120,7 +121,7 @@ def _run(args: argparse.Namespace) -> None:
         from voicechat.train.pack import pack_step
 
         talker, voicebox = (TINY_TALKER, TINY_VOICEBOX) if args.tiny else (TalkerConfig(), VoiceBoxConfig())
-        pack_step(work, args.out or WEIGHTS_DIR, talker, voicebox)
+        pack_step(work, args.out or WEIGHTS_DIR, talker, voicebox, args.plain_decoder)
 
 
 TINY_TALKER = TalkerConfig(layers=2, width=64, heads=2, feed_forward=128)

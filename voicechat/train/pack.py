@@ -22,7 +22,7 @@ from voicechat.models.embedded.weights import (
 )
 from voicechat.train.common import TEACHERS_FILE, Work, load_checkpoint
 from voicechat.train.talker import TALKER_FILE as TALKER_STATE
-from voicechat.train.voicebox import DECODER_FILE
+from voicechat.train.voicebox import DECODER_FILE, PLAIN_DECODER_FILE
 
 logger = logging.getLogger("voicechat.train")
 
@@ -31,17 +31,21 @@ EVALUATION_FILE = "evaluation.json"
 TRAINING_FILE = "training.json"
 
 
-def pack_step(work: Work, out: Path, talker: TalkerConfig, voicebox: VoiceBoxConfig) -> None:
-    """Write the weights folder. Raises ``FileNotFoundError`` before the nets are trained."""
+def pack_step(work: Work, out: Path, talker: TalkerConfig, voicebox: VoiceBoxConfig, plain: bool = False) -> None:
+    """Write the weights folder; ``plain``: with the decoder as it was before the GAN.
+
+    Raises ``FileNotFoundError`` before the nets are trained.
+    """
+    decoder = PLAIN_DECODER_FILE if plain else DECODER_FILE
     states = {}
-    for name in (TALKER_STATE, DECODER_FILE):
+    for name in (TALKER_STATE, decoder):
         state = load_checkpoint(work.file(name), torch.device("cpu"))
         if state is None:
             raise FileNotFoundError(f"{work.file(name)} is missing: train first")
         states[name] = state
     voices = work.voices()
     talker, voicebox = replace(talker, voices=voices), replace(voicebox, voices=len(voices))
-    save_voice(out, VoiceConfig(talker=talker, voicebox=voicebox), states[TALKER_STATE], states[DECODER_FILE])
+    save_voice(out, VoiceConfig(talker=talker, voicebox=voicebox), states[TALKER_STATE], states[decoder])
     size = sum((out / name).stat().st_size for name in (TALKER_FILE, VOICEBOX_FILE)) / 2**20
     if size > MOST_MEBIBYTES:
         raise ValueError(f"weights take {size:.1f} MiB, more than {MOST_MEBIBYTES:g}")

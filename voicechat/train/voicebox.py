@@ -48,6 +48,8 @@ logger = logging.getLogger("voicechat.train")
 
 CODES_FILE = "codes.npz"
 DECODER_FILE = "decoder.pt"
+PLAIN_DECODER_FILE = "decoder-plain.pt"
+"""The decoder as it was before the GAN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,11 @@ class VoiceBoxPlan:
     codec_steps: int = 20_000
     codec_seconds: float | None = None
     gan_batch: int = 32
-    adversarial: float = 1.5
-    """Pull of the discriminators on the sound beside that of the mel loss (sizes of their gradients)."""
+    adversarial: float = 0.3
+    """Pull of the discriminators on the sound beside that of the mel loss (sizes of their gradients).
+
+    At 1.5 the sound got hardly better and was much harder to understand.
+    """
     smoothing: float = 0.999
     """The decoder that is kept is a running mean of the GAN's, with this memory per step."""
     judged: int = 16
@@ -207,8 +212,10 @@ class VoiceBoxTraining:
         )
         torch.backends.cudnn.benchmark = True
         logger.info("voicebox: held-out mel L1 after the codec phase %.4f", self._held_loss())
-        if not self.work.file(DECODER_FILE).exists():
-            save_checkpoint(self.work.file(DECODER_FILE), self.decoder.state_dict())
+        self._match_spectrum()
+        for name in (PLAIN_DECODER_FILE, DECODER_FILE):
+            if not self.work.file(name).exists():
+                save_checkpoint(self.work.file(name), self.decoder.state_dict())
 
     def _codes_of(self, sound: Tensor) -> Tensor:
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
