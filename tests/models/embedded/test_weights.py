@@ -48,11 +48,16 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
         load_voice_config(tmp_path / "nowhere")
 
 
-def test_packaged_weights_have_the_default_shape() -> None:
+def test_packaged_weights_have_the_default_shape_and_three_voices() -> None:
     config = load_voice_config()
-    assert (config.talker, config.voicebox) == (TalkerConfig(), VoiceBoxConfig())
+    assert config.talker == TalkerConfig(voices=("heart", "joe", "alto"))
+    assert config.voicebox == VoiceBoxConfig(voices=3)
     size = sum((WEIGHTS_DIR / name).stat().st_size for name in (TALKER_FILE, VOICEBOX_FILE))
-    assert size <= 57 * 2**20
+    assert size <= 64 * 2**20
     assert "Apache-2.0" in (WEIGHTS_DIR / CARD_FILE).read_text(encoding="utf-8")
     assert all(torch.isfinite(tensor).all() for tensor in load_tensors(WEIGHTS_DIR / TALKER_FILE).values())
-    assert load_voicebox().decode(torch.zeros(1, 3, dtype=torch.long)).shape == (1, 3 * 960)
+    voicebox, codes = load_voicebox(), torch.arange(0, 4000, 400)[None].expand(3, -1)
+    sounds = voicebox.decode(codes, torch.arange(3))
+    assert sounds.shape == (3, 10 * 960)
+    torch.testing.assert_close(sounds[:1], voicebox.decode(codes[:1]), msg="the first voice is the default")
+    assert all((sounds[a] - sounds[b]).abs().max() > 0.01 for a, b in ((0, 1), (0, 2), (1, 2)))
