@@ -6,13 +6,17 @@ The device is the CPU here, which proves everything but the streams.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import runpy
 import socket
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import torch
 
 from tests.stages import test_talker as plain
@@ -26,8 +30,8 @@ from voicechat.stages.talker import TalkerConfig
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-def run_on_device(sock: socket.socket, config: TalkerConfig) -> None:
-    """The Talker's process, told that its conditioning belongs on the device."""
+def _tell(**more: Any) -> None:
+    """Let this process set its engine up as on a GPU: conditioning on the device, and ``more`` options."""
     from vllm.engine import arg_utils
 
     from voicechat.stages.bookkeeping import CONFIG_KEY
@@ -36,14 +40,33 @@ def run_on_device(sock: socket.socket, config: TalkerConfig) -> None:
 
     def told(**options: Any) -> Any:
         options["additional_config"][CONFIG_KEY]["conditioning"] = "device"
-        return made(**options)
+        return made(**{**options, **more})
 
     arg_utils.AsyncEngineArgs = told  # type: ignore[assignment,misc]
+
+
+def run_on_device(sock: socket.socket, config: TalkerConfig) -> None:
+    """The Talker's process, told that its conditioning belongs on the device."""
+    _tell()
     run_talker_in_short_windows(sock, config)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterator[plain.Running]:
+def run_second_runner(sock: socket.socket, config: TalkerConfig) -> None:
+    """The same with vLLM's second model runner, whose embeddings are the hook's own."""
+    folder = str(Path(__file__).parent / "interpreted")
+    os.environ["PYTHONPATH"] = os.pathsep.join((folder, *filter(None, [os.environ.get("PYTHONPATH")])))
+    os.environ["TRITON_INTERPRET"] = "1"
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
+    sys.path.insert(0, folder)
+    runpy.run_path(str(Path(folder) / "sitecustomize.py"))
+    _tell(enable_prompt_embeds=False)
+    run_talker_in_short_windows(sock, config)
+
+
+@asynccontextmanager
+async def running_as(
+    run: Callable[[socket.socket, TalkerConfig], None], models: AssembledPaths
+) -> AsyncIterator[plain.Running]:
     from transformers import LlamaForCausalLM
 
     spec = PoolSpec(
@@ -57,8 +80,8 @@ async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterat
         bay_samples=64,
     )
     config = TalkerConfig(
-        model_dir=str(plain_models.talker),
-        weights_dir=str(plain_models.weights),
+        model_dir=str(models.talker),
+        weights_dir=str(models.weights),
         thinker="smollm2-135m",
         pool=spec,
         dtype="float32",
@@ -71,29 +94,54 @@ async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterat
         log_level=40,
     )
     pool = Pool(spec, create=True)
-    host = StageHost("talker", run_on_device, config)
+    host = StageHost("talker", run, config)
     try:
         await host.stage.start()
         llama = LlamaForCausalLM.from_pretrained(config.model_dir, dtype=torch.float32).eval()
-        conditioner = Conditioner.from_weights(plain_models.weights, "smollm2-135m")
-        voice = load_voice_config(plain_models.weights).talker.voices[0]
+        conditioner = Conditioner.from_weights(models.weights, "smollm2-135m")
+        voice = load_voice_config(models.weights).talker.voices[0]
         yield plain.Running(host, pool, llama, conditioner, voice)
     finally:
         await host.stage.stop()
         pool.close()
 
 
-async def test_texts_that_come_slowly_and_at_random_times(running: plain.Running) -> None:
+async def test_the_second_model_runner(stage_host: None, plain_models: AssembledPaths) -> None:
+    """Replies that come one after another, side by side and slowly; a slot's next reply after its last."""
+    rng = random.Random(4)
+    async with running_as(run_second_runner, plain_models) as running:
+        for texts in (plain.TEXTS[3:5], plain.TEXTS[3:4]):
+            numbers = [running.begin(slot) for slot in range(len(texts))]
+            await asyncio.gather(
+                *(
+                    running.say(n, plain.pieces_of(t), lambda: rng.random() * 0.3)
+                    for n, t in zip(numbers, texts, strict=True)
+                ),
+                running.host.released(*numbers),
+            )
+            for slot, number in enumerate(numbers):
+                plain.check(running, number, slot, plain.pieces_of(texts[slot]))
+
+
+async def test_texts_that_come_slowly_and_at_random_times(stage_host: None, plain_models: AssembledPaths) -> None:
     """Six replies at once, some preempted and read again, and a slot's next reply after its last."""
     rng = random.Random(8)
-    for turn in range(2):
-        texts = plain.TEXTS[turn:] + plain.TEXTS[:turn]
-        numbers = [running.begin(slot) for slot in range(plain.SLOTS)]
-        paces = [lambda: 0.0, lambda: rng.random() * 0.2, lambda: 0.02, lambda: 0.1, lambda: rng.random() * 0.05, None]
-        await asyncio.gather(
-            *(running.say(n, plain.pieces_of(t), p) for n, t, p in zip(numbers, texts, paces, strict=True)),
-            running.host.released(*numbers),
-        )
-        for slot, number in enumerate(numbers):
-            plain.check(running, number, slot, plain.pieces_of(texts[slot]))
-    assert int(running.pool.row_faults[0]) == 0
+    async with running_as(run_on_device, plain_models) as running:
+        for turn in range(2):
+            texts = plain.TEXTS[turn:] + plain.TEXTS[:turn]
+            numbers = [running.begin(slot) for slot in range(plain.SLOTS)]
+            paces = [
+                lambda: 0.0,
+                lambda: rng.random() * 0.2,
+                lambda: 0.02,
+                lambda: 0.1,
+                lambda: rng.random() * 0.05,
+                None,
+            ]
+            await asyncio.gather(
+                *(running.say(n, plain.pieces_of(t), p) for n, t, p in zip(numbers, texts, paces, strict=True)),
+                running.host.released(*numbers),
+            )
+            for slot, number in enumerate(numbers):
+                plain.check(running, number, slot, plain.pieces_of(texts[slot]))
+        assert int(running.pool.row_faults[0]) == 0
