@@ -21,7 +21,8 @@ from voicechat.cascade.api import (
     Sampling,
     TextDelta,
 )
-from voicechat.cascade.coordinator import STEP_SAMPLES, Coordinator
+from voicechat.cascade.coordinator import Coordinator
+from voicechat.cascade.traffic import STEP_SAMPLES
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
