@@ -20,10 +20,18 @@ from voicechat.cascade.messages import Codes, Message, Ready, Released, Shutdown
 KINDS = sorted(set(typing.get_args(Message)), key=lambda kind: kind.__name__)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 PLAIN = {int: INTEGERS, float: st.floats(allow_nan=False), str: st.text(), bool: st.booleans(), type(None): st.none()}
+JSON = st.recursive(
+    st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+"""What a tool's schema may hold; the only field without a type of its own."""
 
 
 def values(kind: object) -> st.SearchStrategy:
     """Any value of a field's type."""
+    if kind is typing.Any:
+        return JSON
     if isinstance(kind, type) and kind in PLAIN:
         return PLAIN[kind]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
