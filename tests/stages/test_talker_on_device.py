@@ -51,7 +51,7 @@ def run_on_device(sock: socket.socket, config: TalkerConfig) -> None:
     run_talker_in_short_windows(sock, config)
 
 
-def run_second_runner(sock: socket.socket, config: TalkerConfig) -> None:
+def run_second_runner(sock: socket.socket, config: TalkerConfig, **more: Any) -> None:
     """The same with vLLM's second model runner, whose embeddings are the hook's own."""
     folder = str(Path(__file__).parent / "interpreted")
     os.environ["PYTHONPATH"] = os.pathsep.join((folder, *filter(None, [os.environ.get("PYTHONPATH")])))
@@ -59,8 +59,22 @@ def run_second_runner(sock: socket.socket, config: TalkerConfig) -> None:
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
     sys.path.insert(0, folder)
     runpy.run_path(str(Path(folder) / "sitecustomize.py"))
-    _tell(enable_prompt_embeds=False)
+    _tell(enable_prompt_embeds=False, **more)
     run_talker_in_short_windows(sock, config)
+
+
+def run_second_runner_ahead(sock: socket.socket, config: TalkerConfig) -> None:
+    """And with steps scheduled before the tokens that they consume are known, which vLLM's CPU build forbids."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    checked = CpuPlatform.check_and_update_config.__func__
+
+    def check(cls: Any, vllm_config: Any) -> None:
+        checked(cls, vllm_config)
+        vllm_config.scheduler_config.async_scheduling = True
+
+    CpuPlatform.check_and_update_config = classmethod(check)  # type: ignore[method-assign,assignment]
+    run_second_runner(sock, config, scheduler_cls="tests.stages.ahead.CountingScheduler")
 
 
 @asynccontextmanager
@@ -106,10 +120,11 @@ async def running_as(
         pool.close()
 
 
-async def test_the_second_model_runner(stage_host: None, plain_models: AssembledPaths) -> None:
+@pytest.mark.parametrize("run", [run_second_runner, run_second_runner_ahead])
+async def test_the_second_model_runner(stage_host: None, plain_models: AssembledPaths, run: Any) -> None:
     """Replies that come one after another, side by side and slowly; a slot's next reply after its last."""
     rng = random.Random(4)
-    async with running_as(run_second_runner, plain_models) as running:
+    async with running_as(run, plain_models) as running:
         for texts in (plain.TEXTS[3:5], plain.TEXTS[3:4]):
             numbers = [running.begin(slot) for slot in range(len(texts))]
             await asyncio.gather(
@@ -121,6 +136,7 @@ async def test_the_second_model_runner(stage_host: None, plain_models: Assembled
             )
             for slot, number in enumerate(numbers):
                 plain.check(running, number, slot, plain.pieces_of(texts[slot]))
+        assert (int(running.pool.counters[0]) > 20) == (run is run_second_runner_ahead)
 
 
 async def test_texts_that_come_slowly_and_at_random_times(stage_host: None, plain_models: AssembledPaths) -> None:
