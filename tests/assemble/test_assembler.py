@@ -135,10 +135,16 @@ def test_a_folder_of_the_users_is_taken_as_it_is(settings: Settings, tmp_path: P
     with pytest.raises(AssembleError, match=r"has no config\.json"):
         make(changed(settings, thinker={"dir": given}))
     (given / "config.json").write_text("{}")
+    with pytest.raises(AssembleError, match="how wide is a hidden state"):
+        make(changed(settings, thinker={"dir": given}))
+    (given / "config.json").write_text('{"hidden_size": 64}')
+    with pytest.raises(AssembleError, match="has no chat template"):
+        make(changed(settings, thinker={"dir": given}))
+    (given / "chat_template.jinja").write_text("{{ messages }}")
     paths, log = make(changed(settings, thinker={"dir": given}))
     assert paths.thinker == given
     assert "convert" not in log
-    assert [file.name for file in given.iterdir()] == ["config.json"]
+    assert sorted(file.name for file in given.iterdir()) == ["chat_template.jinja", "config.json"]
 
 
 def test_no_thinker_is_made_for_a_brain_elsewhere(settings: Settings) -> None:
