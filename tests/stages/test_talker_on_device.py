@@ -6,20 +6,17 @@ The device is the CPU here, which proves everything but the streams.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import runpy
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tests.stages import test_talker as plain
+from tests.stages.ahead_setup import interpret, schedule_ahead
 from tests.stages.hosts import StageHost, run_talker_in_short_windows
 from voicechat.assemble import AssembledPaths
 from voicechat.cascade.pool import Pool, PoolSpec
@@ -53,27 +50,14 @@ def run_on_device(sock: socket.socket, config: TalkerConfig) -> None:
 
 def run_second_runner(sock: socket.socket, config: TalkerConfig, **more: Any) -> None:
     """The same with vLLM's second model runner, whose embeddings are the hook's own."""
-    folder = str(Path(__file__).parent / "interpreted")
-    os.environ["PYTHONPATH"] = os.pathsep.join((folder, *filter(None, [os.environ.get("PYTHONPATH")])))
-    os.environ["TRITON_INTERPRET"] = "1"
-    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
-    sys.path.insert(0, folder)
-    runpy.run_path(str(Path(folder) / "sitecustomize.py"))
+    interpret()
     _tell(enable_prompt_embeds=False, **more)
     run_talker_in_short_windows(sock, config)
 
 
 def run_second_runner_ahead(sock: socket.socket, config: TalkerConfig) -> None:
     """And with steps scheduled before the tokens that they consume are known, which vLLM's CPU build forbids."""
-    from vllm.platforms.cpu import CpuPlatform
-
-    checked = CpuPlatform.check_and_update_config.__func__
-
-    def check(cls: Any, vllm_config: Any) -> None:
-        checked(cls, vllm_config)
-        vllm_config.scheduler_config.async_scheduling = True
-
-    CpuPlatform.check_and_update_config = classmethod(check)  # type: ignore[method-assign,assignment]
+    schedule_ahead()
     run_second_runner(sock, config, scheduler_cls="tests.stages.ahead.CountingScheduler")
 
 
