@@ -84,9 +84,12 @@ sooner.
 
 
 def is_listening(text: str) -> bool:
-    """True if ``text`` only says that its speaker is listening ("mm-hm", "yeah, okay"), or nothing at all."""
+    """True if ``text`` only says that its speaker is listening ("mm-hm", "yeah, okay"), or nothing at all.
+
+    A word counts once, however often it is said: the ears hear a drawn "yeah, yeah" as a whole row of them.
+    """
     words = "".join(char if char.isalpha() or char.isspace() else " " for char in text.lower()).split()
-    return len(words) <= 4 and all(word in _LISTENING for word in words)
+    return len(set(words)) <= 4 and all(word in _LISTENING for word in words)
 
 
 def sounds_finished(text: str) -> bool:
