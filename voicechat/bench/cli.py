@@ -13,15 +13,14 @@ import argparse
 import asyncio
 import contextlib
 import datetime
-import json
 import os
 import shlex
-import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voicechat.bench.outcome import BenchError, Report, outcome
 from voicechat.bench.questions import QUESTIONS, questions
 
 if TYPE_CHECKING:
@@ -38,14 +37,6 @@ API_KEY = "VOICECHAT_API_KEY"
 
 _BUSY = 0.25
 """Load for each core from which on a machine counts as busy with something else."""
-
-
-class BenchError(Exception):
-    """The benchmark can't be run; ``str()`` says why, ``code`` is the exit code."""
-
-    def __init__(self, message: str, code: int = 1) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,20 +142,15 @@ def main(options: argparse.Namespace) -> int:
         from voicechat.bench import voice
 
         return voice.main(options)
-    try:
+
+    def begin() -> Coroutine[Any, Any, Report]:
         if options.kind == "webrtc" and options.quality:
             raise BenchError("--quality is of REST requests; a call always puts latency first", 2)
         if options.kind == "rest" and options.one_call:
             raise BenchError("--one-call is of calls; REST requests have none", 2)
-        report = asyncio.run(_run(options))
-    except BenchError as error:
-        print(f"voicechat: {error}", file=sys.stderr)
-        return error.code
-    except asyncio.CancelledError:
-        print("voicechat: terminated", file=sys.stderr)
-        return 128 + signal.SIGTERM
-    print(json.dumps(report, ensure_ascii=False, indent=2) if options.json else as_text(report))
-    return 1 if report["totals"]["failed"] else 0
+        return _run(options)
+
+    return outcome(options, begin, as_text, lambda report: bool(report["totals"]["failed"]))
 
 
 async def _run(options: argparse.Namespace) -> dict[str, Any]:
@@ -173,9 +159,6 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     from voicechat.bench.chat_client import ChatClient, ClientError
     from voicechat.bench.machine import machine_facts
 
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # stop the server as Ctrl-C does
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     machine = machine_facts()
     if machine["load_before"] > _BUSY * machine["cores"]:

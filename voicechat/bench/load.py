@@ -22,13 +22,12 @@ import asyncio
 import collections
 import contextlib
 import datetime
-import json
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from voicechat.bench.outcome import BenchError, Report, outcome
 from voicechat.bench.questions import QUESTIONS, questions
 
 if TYPE_CHECKING:
@@ -75,19 +74,12 @@ def _counts(text: str) -> tuple[int, ...]:
 
 def main(options: argparse.Namespace) -> int:
     """Run the benchmark; 0 if every turn went well, 1 if not, 2 if an option can't be used."""
-    from voicechat.bench.cli import BenchError
     from voicechat.bench.load_report import as_text
 
-    try:
-        report = asyncio.run(_run(options))
-    except BenchError as error:
-        print(f"voicechat: {error}", file=sys.stderr)
-        return error.code
-    except asyncio.CancelledError:
-        print("voicechat: terminated", file=sys.stderr)
-        return 128 + signal.SIGTERM
-    print(json.dumps(report, ensure_ascii=False, indent=2) if options.json else as_text(report))
-    return 1 if any(run["totals"]["failed"] or run["row_faults"] for run in report["runs"]) else 0
+    def failed(report: Report) -> bool:
+        return any(run["totals"]["failed"] or run["row_faults"] for run in report["runs"])
+
+    return outcome(options, lambda: _run(options), as_text, failed)
 
 
 async def _run(options: argparse.Namespace) -> dict[str, Any]:
@@ -97,9 +89,6 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     from voicechat.bench.chat_client import ChatClient, ClientError
     from voicechat.bench.machine import machine_facts
 
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # stop the server as Ctrl-C does
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     machine = machine_facts()
     settings = cli.settings_of(options)
@@ -116,7 +105,7 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
         try:
             served = await client.look()
         except ClientError as error:
-            raise cli.BenchError(str(error)) from None
+            raise BenchError(str(error)) from None
         baseline = await stack.enter_async_context(cli.running_baseline(options, settings, served))
         steps = _Steps(options, http, client, sounds, baseline)
         runs = [await steps.run(transport, users) for users in options.concurrency for transport in transports]
@@ -145,7 +134,6 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
 
 def _sounds() -> dict[str, Any]:
     """Each question spoken, float32 mono at the WebSocket's rate."""
-    from voicechat.bench.cli import BenchError
     from voicechat.bench.load_ws import RATE
     from voicechat.bench.spoken import NoVoice, speak
 

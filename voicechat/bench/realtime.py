@@ -10,11 +10,9 @@ import argparse
 import asyncio
 import contextlib
 import datetime
-import json
 import shlex
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from voicechat.bench import cli
 from voicechat.bench.chat_client import ChatClient, ClientError
 from voicechat.bench.machine import machine_facts
+from voicechat.bench.outcome import BenchError, Report, outcome
 from voicechat.bench.realtime_judge import Verdict, judge
 from voicechat.bench.realtime_keep import keep
 from voicechat.bench.realtime_report import SCHEMA, as_text, transport_report
@@ -160,24 +159,16 @@ class Bench:
 
 def main(options: argparse.Namespace) -> int:
     """Run it; 0 if the run came about, whatever was found."""
-    try:
+
+    def begin() -> Coroutine[Any, Any, Report]:
         if options.eagerness is not None and options.detection != "semantic_vad":
-            raise cli.BenchError("--eagerness is of semantic_vad", 2)
-        report = asyncio.run(_run(options))
-    except cli.BenchError as error:
-        print(f"voicechat: {error}", file=sys.stderr)
-        return error.code
-    except asyncio.CancelledError:
-        print("voicechat: terminated", file=sys.stderr)
-        return 143
-    print(json.dumps(report, ensure_ascii=False, indent=2) if options.json else as_text(report))
-    return 0
+            raise BenchError("--eagerness is of semantic_vad", 2)
+        return _run(options)
+
+    return outcome(options, begin, as_text, lambda report: False)
 
 
 async def _run(options: argparse.Namespace) -> dict[str, Any]:
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     settings = cli.settings_of(options)
     recordings, warm_up, prompts, total = await asyncio.to_thread(_recordings, options, settings.data_dir.expanduser())
@@ -191,13 +182,13 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
         try:
             served = await client.look()
         except ClientError as error:
-            raise cli.BenchError(str(error)) from None
+            raise BenchError(str(error)) from None
         cli.reach_loopback(base)
         bench = Bench(http, base, client.headers, options, prompts, served)
         for _ in range(options.warmup):
             for transport in transports:
                 if (failed := (await bench.turn(transport, warm_up)).error) is not None:
-                    raise cli.BenchError(f"not a question is answered: {failed}")
+                    raise BenchError(f"not a question is answered: {failed}")
         bench.conformance = {transport: Conformance() for transport in transports}
         for number, recording in enumerate(recordings):
             for transport in transports:
@@ -206,7 +197,7 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
                 trouble = verdict.error or verdict.void or ", ".join(verdict.faults) or "good"
                 cli.say(f"{number + 1:4} of {len(recordings)}  {transport:7} {verdict.name:24} {trouble}")
     if not any(verdict.error is None for verdict in verdicts):
-        raise cli.BenchError(f"no turn came about: {verdicts[0].error}")
+        raise BenchError(f"no turn came about: {verdicts[0].error}")
     return {
         "schema": SCHEMA,
         "kind": "realtime",
@@ -256,7 +247,7 @@ def _recordings(
         possible = studio.possible(entries())
         wanted = [entry for entry in possible if entry.name.startswith(options.only)]
         if not wanted:
-            raise cli.BenchError(f"no entry's name begins with {options.only!r}", 2)
+            raise BenchError(f"no entry's name begins with {options.only!r}", 2)
         count = options.turns if options.turns is not None or options.only else TURNS
         script = chosen(wanted, count)
         asking = {speaker_of(entry) for entry in script if entry.kind.in_reply}
@@ -264,4 +255,4 @@ def _recordings(
         warm_up, *prompts = studio.say([(0, _WARM_UP), *asked])
         return studio.record(script), warm_up, dict(zip(asked, prompts, strict=True)), len(possible)
     except NoVoice as error:
-        raise cli.BenchError(str(error)) from None
+        raise BenchError(str(error)) from None

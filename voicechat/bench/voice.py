@@ -16,15 +16,15 @@ import hashlib
 import importlib.util
 import json
 import shlex
-import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voicechat.bench.cli import BenchError, add_server_arguments, positive, running_server, say, settings_of
+from voicechat.bench.cli import add_server_arguments, positive, running_server, say, settings_of
+from voicechat.bench.outcome import BenchError, Report, outcome
 
 if TYPE_CHECKING:
     import aiohttp
@@ -70,17 +70,11 @@ def main(options: argparse.Namespace) -> int:
     """Run the benchmark; 0 if every text was spoken, 1 if not, 2 if an option can't be used."""
     from voicechat.bench.voice_report import as_text
 
-    try:
+    def begin() -> Coroutine[Any, Any, Report]:
         _check(options)
-        report = asyncio.run(_run(options))
-    except BenchError as error:
-        print(f"voicechat: {error}", file=sys.stderr)
-        return error.code
-    except asyncio.CancelledError:
-        print("voicechat: terminated", file=sys.stderr)
-        return 128 + signal.SIGTERM
-    print(json.dumps(report, ensure_ascii=False, indent=2) if options.json else as_text(report))
-    return 1 if any(found["failed"] for found in report["voices"].values()) else 0
+        return _run(options)
+
+    return outcome(options, begin, as_text, lambda report: any(v["failed"] for v in report["voices"].values()))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -105,9 +99,6 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     from voicechat.bench.voice_report import SCHEMA
     from voicechat.bench.voice_sounds import Kept, Teachers, default_teachers, load_texts
 
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     machine, settings = machine_facts(), settings_of(options)
     try:
