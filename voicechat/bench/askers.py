@@ -10,7 +10,8 @@ import aiohttp
 
 from voicechat.bench.chat_client import PCM_RATE, ChatClient, ClientError, audio_part, text_part
 from voicechat.bench.measures import Continuity, first_audible, last_voiced, play, real_time_factor
-from voicechat.bench.rtc_caller import RATE, Caller
+from voicechat.bench.rtc_caller import Caller
+from voicechat.bench.rtc_peer import RATE
 from voicechat.bench.turn import Question, Turn
 from voicechat.media.resample import resample, to_float, to_pcm
 from voicechat.media.wav import encode_wav

@@ -2,51 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import fractions
-import json
 import time
-from collections.abc import Coroutine
 from typing import Any
 
 import aiohttp
 import numpy as np
-from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
-from aiortc.mediastreams import MediaStreamError
-from av import AudioFrame
+import numpy.typing as npt
 
-from voicechat.bench.realtime_trace import FRAME_S, LineError, LiveMicrophone, News, Piece, Record
-from voicechat.bench.rtc_caller import RATE, ArrivalLog
-
-_CONNECT_S = 15.0
-
-
-class _Track(MediaStreamTrack):
-    """The microphone's frames, one every 20 ms of an absolute clock."""
-
-    kind = "audio"
-
-    def __init__(self, microphone: LiveMicrophone, news: News) -> None:
-        super().__init__()
-        self._microphone = microphone
-        self._news = news
-        self._origin: float | None = None
-        self._frames = 0
-
-    async def recv(self) -> AudioFrame:
-        """The next frame, when it is due."""
-        now = time.perf_counter()
-        if self._origin is None:
-            self._origin = now
-        await asyncio.sleep(max(0.0, self._origin + self._frames * FRAME_S - now))
-        pcm = self._microphone.next_frame()
-        frame = AudioFrame.from_ndarray(pcm[None], format="s16", layout="mono")
-        frame.sample_rate, frame.pts = RATE, self._frames * self._microphone.frame
-        frame.time_base = fractions.Fraction(1, RATE)
-        self._frames += 1
-        self._microphone.note(pcm, time.perf_counter())
-        self._news.tell()
-        return frame
+from voicechat.bench.realtime_trace import LineError, LiveMicrophone, News, Piece, Record
+from voicechat.bench.rtc_peer import RATE, PacedTrack, Peer
 
 
 class RtcLine:
@@ -60,16 +24,10 @@ class RtcLine:
         self.news = News()
         self._live: set[str] = set()
         self._to_play: set[str] = set()
-        self._arrivals: ArrivalLog | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._opened = asyncio.Event()
-        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
-        self._connection.addTrack(_Track(self.microphone, self.news))
-        self._channel = self._connection.createDataChannel("oai-events")
-        self._channel.on("open", self._opened.set)
-        self._channel.on("message", self._on_message)
-        self._connection.on("track", lambda track: self._start(self._listen(track)))
-        self._connection.on("connectionstatechange", self._on_state)
+        self._peer = Peer(
+            PacedTrack(self._next_frame),
+            on_event=self._on_event, on_sound=self._on_sound, on_lost=self._on_lost, failure=LineError,
+        )  # fmt: skip
 
     @classmethod
     async def open(
@@ -77,40 +35,12 @@ class RtcLine:
     ) -> RtcLine:
         """Call. Raises :class:`LineError`."""
         line = cls()
-        try:
-            async with asyncio.timeout(_CONNECT_S):
-                await line._connect(http, base, headers, session)
-        except TimeoutError:
-            await line.close()
-            raise LineError(f"the call did not come about within {_CONNECT_S:g} s") from None
-        except BaseException:
-            await line.close()
-            raise
+        await line._peer.connect(http, base, headers=headers, session=session)
         return line
-
-    async def _connect(
-        self, http: aiohttp.ClientSession, base: str, headers: dict[str, str], session: dict[str, Any]
-    ) -> None:
-        connection = self._connection
-        await connection.setLocalDescription(await connection.createOffer())
-        form = aiohttp.FormData(default_to_multipart=True)
-        form.add_field("sdp", connection.localDescription.sdp, content_type="application/sdp")
-        form.add_field("session", json.dumps(session), content_type="application/json")
-        try:
-            async with http.post(f"{base}/v1/realtime/calls", data=form, headers=headers) as response:
-                answer = await response.text()
-                if response.status != 201:
-                    raise LineError(f"the call was refused: HTTP {response.status} {answer[:300]}")
-        except aiohttp.ClientError as error:
-            raise LineError(f"{base} can't be reached: {error}") from None
-        (transceiver,) = connection.getTransceivers()
-        self._arrivals = ArrivalLog.attach(transceiver.receiver)
-        await connection.setRemoteDescription(RTCSessionDescription(sdp=answer, type="answer"))
-        await self._opened.wait()
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Send a client event."""
-        self._channel.send(json.dumps({"type": kind, **fields}))
+        self._peer.tell(kind, **fields)
 
     def busy(self) -> bool:
         """True while the server makes or plays a reply."""
@@ -118,28 +48,19 @@ class RtcLine:
 
     async def close(self) -> None:
         """Hang up and release everything."""
-        await self._connection.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._peer.close()
 
-    async def _listen(self, track: MediaStreamTrack) -> None:
-        while True:
-            try:
-                frame = await track.recv()
-            except MediaStreamError:
-                return
-            now = time.perf_counter()
-            samples = frame.to_ndarray().reshape(-1, len(frame.layout.channels)).mean(axis=1)
-            arrived = self._arrivals.of(frame.pts) if self._arrivals is not None else None
-            piece = Piece(now if arrived is None else arrived, now, samples.astype(np.int16))
-            self.record.pieces.append(piece)
-            self.news.tell()
+    def _next_frame(self) -> npt.NDArray[np.int16]:
+        pcm = self.microphone.next_frame()
+        self.microphone.note(pcm, time.perf_counter())
+        self.news.tell()
+        return pcm
 
-    def _on_message(self, message: str | bytes) -> None:
-        now = time.perf_counter()
-        event = json.loads(message)
+    def _on_sound(self, arrived: float | None, playable: float, samples: npt.NDArray[np.float64]) -> None:
+        self.record.pieces.append(Piece(playable if arrived is None else arrived, playable, samples.astype(np.int16)))
+        self.news.tell()
+
+    def _on_event(self, now: float, event: dict[str, Any]) -> None:
         match event["type"]:
             case "response.created":
                 self._live.add(event["response"]["id"])
@@ -157,12 +78,6 @@ class RtcLine:
         self.record.events.append((now, event))
         self.news.tell()
 
-    def _on_state(self) -> None:
-        if self._connection.connectionState in ("closed", "failed"):
-            self.record.lost = "the call was cut off"
-            self.news.tell()
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _on_lost(self) -> None:
+        self.record.lost = "the call was cut off"
+        self.news.tell()

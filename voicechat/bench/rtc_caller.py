@@ -8,52 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fractions
-import json
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import numpy as np
 import numpy.typing as npt
-from aiortc import (
-    MediaStreamTrack,
-    RTCConfiguration,
-    RTCPeerConnection,
-    RTCRtpReceiver,
-    RTCSessionDescription,
-)
-from aiortc.mediastreams import MediaStreamError
-from av import AudioFrame
 
 from voicechat.bench.chat_client import ClientError
 from voicechat.bench.measures import first_audible
+from voicechat.bench.rtc_peer import FRAME, RATE, PacedTrack, Peer
 
-RATE = 48_000
-FRAME = RATE // 50
-_FRAME_S = 0.02
 _ROOM_LEVEL = 0.0005
-_CONNECT_S = 15.0
-_WRAP = 1 << 32
 
 Floats = npt.NDArray[np.float32]
 
 
-class Microphone(MediaStreamTrack):
-    """Sends what :meth:`say` queues and a quiet room otherwise, a frame of 20 ms every 20 ms of an absolute clock."""
-
-    kind = "audio"
+class Microphone:
+    """Says what :meth:`say` queues and is a quiet room otherwise, in frames of 20 ms at 48 kHz."""
 
     def __init__(self) -> None:
-        super().__init__()
         room = np.random.default_rng(7).standard_normal(RATE).astype(np.float32)
         self._room = room * np.float32(_ROOM_LEVEL)
         self._pending = np.zeros(0, np.float32)
         self._mark: int | None = None
         self._marked: asyncio.Future[float] | None = None
-        self._origin: float | None = None
         self._frames = 0
 
     def say(self, sound: Floats, mark: int) -> asyncio.Future[float]:
@@ -63,12 +43,8 @@ class Microphone(MediaStreamTrack):
         self._marked = asyncio.get_running_loop().create_future()
         return self._marked
 
-    async def recv(self) -> AudioFrame:
-        """The next frame, when it is due."""
-        now = time.perf_counter()
-        if self._origin is None:
-            self._origin = now
-        await asyncio.sleep(max(0.0, self._origin + self._frames * _FRAME_S - now))
+    def next_frame(self) -> npt.NDArray[np.int16]:
+        """The frame that is sent now: int16 ``[FRAME]``."""
         part, self._pending = self._pending[:FRAME], self._pending[FRAME:]
         start = self._frames % 50 * FRAME
         samples = self._room[start : start + FRAME].copy()
@@ -79,42 +55,8 @@ class Microphone(MediaStreamTrack):
                 if not self._marked.done():
                     self._marked.set_result(time.perf_counter())
                 self._mark = None
-        pcm = np.clip(np.round(samples * 32767), -32768, 32767).astype(np.int16)
-        frame = AudioFrame.from_ndarray(pcm[None], format="s16", layout="mono")
-        frame.sample_rate, frame.pts, frame.time_base = RATE, self._frames * FRAME, fractions.Fraction(1, RATE)
         self._frames += 1
-        return frame
-
-
-class ArrivalLog:
-    """Stands before aiortc's jitter buffer and notes when each packet came, by its timestamp."""
-
-    def __init__(self, buffer: Any) -> None:
-        self._buffer = buffer
-        self._arrivals: dict[int, float] = {}
-        self._origin: int | None = None
-
-    @classmethod
-    def attach(cls, receiver: RTCRtpReceiver) -> ArrivalLog:
-        """Put one before the buffer of ``receiver``. Raises RuntimeError if this aiortc keeps its buffer elsewhere."""
-        attribute = "_RTCRtpReceiver__jitter_buffer"
-        if not hasattr(receiver, attribute):
-            raise RuntimeError("this version of aiortc keeps its jitter buffer elsewhere")
-        log = cls(getattr(receiver, attribute))
-        setattr(receiver, attribute, log)
-        return log
-
-    def add(self, packet: Any) -> Any:
-        """Called by aiortc for each packet; what the jitter buffer says to it."""
-        self._arrivals.setdefault(packet.timestamp, time.perf_counter())
-        out = self._buffer.add(packet)
-        if self._origin is None and out[1] is not None:
-            self._origin = out[1].timestamp
-        return out
-
-    def of(self, pts: int) -> float | None:
-        """When the packet of the decoded frame at ``pts`` came; aiortc counts from the first frame that it decoded."""
-        return None if self._origin is None else self._arrivals.get((self._origin + pts) % _WRAP)
+        return np.clip(np.round(samples * 32767), -32768, 32767).astype(np.int16)
 
 
 @dataclass(slots=True)
@@ -141,57 +83,25 @@ class Caller:
         self._http = http
         self._base = base.rstrip("/")
         self._headers = headers
-        self._max_tokens = max_tokens
+        self._session = {"type": "realtime", "max_output_tokens": max_tokens or "inf"}
         self._microphone = Microphone()
         self._events: asyncio.Queue[tuple[float, dict[str, Any]]] = asyncio.Queue()
         self._audible: asyncio.Queue[tuple[float | None, float]] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._arrivals: ArrivalLog | None = None
-        self._opened = asyncio.Event()
-        self._location = ""
-        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
-        self._connection.addTrack(self._microphone)
-        self._channel = self._connection.createDataChannel("oai-events")
-        self._channel.on("open", self._opened.set)
-        self._channel.on("message", self._on_message)
-        self._connection.on("track", lambda track: self._start(self._listen(track)))
-        self._connection.on("connectionstatechange", self._on_state)
+        self._peer = Peer(
+            PacedTrack(self._microphone.next_frame),
+            on_event=self._on_event, on_sound=self._on_sound, on_lost=self._on_lost, failure=ClientError,
+        )  # fmt: skip
 
     async def __aenter__(self) -> Caller:
-        try:
-            async with asyncio.timeout(_CONNECT_S):
-                await self._connect()
-        except TimeoutError:
-            await self.close()
-            raise ClientError(f"the call did not come about within {_CONNECT_S:g} s") from None
-        except BaseException:
-            await self.close()
-            raise
+        await self._peer.connect(self._http, self._base, headers=self._headers, session=self._session)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _connect(self) -> None:
-        connection = self._connection
-        await connection.setLocalDescription(await connection.createOffer())
-        form = aiohttp.FormData(default_to_multipart=True)
-        form.add_field("sdp", connection.localDescription.sdp, content_type="application/sdp")
-        session = {"type": "realtime", "max_output_tokens": self._max_tokens or "inf"}
-        form.add_field("session", json.dumps(session), content_type="application/json")
-        try:
-            url = f"{self._base}/v1/realtime/calls"
-            async with self._http.post(url, data=form, headers=self._headers) as response:
-                answer = await response.text()
-                if response.status != 201:
-                    raise ClientError(f"the call was refused: HTTP {response.status} {answer[:300]}")
-                self._location = response.headers.get("Location", "")
-        except aiohttp.ClientError as error:
-            raise ClientError(f"{self._base} can't be reached: {error}") from None
-        (transceiver,) = connection.getTransceivers()
-        self._arrivals = ArrivalLog.attach(transceiver.receiver)
-        await connection.setRemoteDescription(RTCSessionDescription(sdp=answer, type="answer"))
-        await self._opened.wait()
+    async def close(self) -> None:
+        """Hang up and release everything."""
+        await self._peer.close()
 
     async def ask(self, sound: Floats, mark: int, timeout_s: float) -> CallTurn:
         """Say ``sound`` (float32 ``[n]`` at 48 kHz, last voiced at sample ``mark``), hear the answer to its end."""
@@ -237,41 +147,18 @@ class Caller:
                 async with asyncio.timeout(1.0):
                     turn.arrived, turn.playable = await self._audible.get()
 
-    async def close(self) -> None:
-        """Hang up and release everything."""
-        await self._connection.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def _on_sound(self, arrived: float | None, playable: float, samples: npt.NDArray[np.float64]) -> None:
+        if first_audible((samples / 32768).astype(np.float32)) is not None:
+            self._audible.put_nowait((arrived, playable))
 
-    async def _listen(self, track: MediaStreamTrack) -> None:
-        while True:
-            try:
-                frame = await track.recv()
-            except MediaStreamError:
-                return
-            now = time.perf_counter()
-            samples = frame.to_ndarray().reshape(-1, len(frame.layout.channels)).mean(axis=1) / 32768
-            if first_audible(samples.astype(np.float32)) is not None:
-                arrived = self._arrivals.of(frame.pts) if self._arrivals is not None else None
-                self._audible.put_nowait((arrived, now))
-
-    def _on_message(self, message: str | bytes) -> None:
-        event = json.loads(message)
+    def _on_event(self, now: float, event: dict[str, Any]) -> None:
         if event["type"] == "conversation.item.input_audio_transcription.failed":
             event["error"]["message"] = f"the question could not be transcribed: {event['error']['message']}"
-        self._events.put_nowait((time.perf_counter(), event))
+        self._events.put_nowait((now, event))
 
-    def _on_state(self) -> None:
-        if self._connection.connectionState in ("closed", "failed"):
-            lost = {"type": "closed", "error": {"message": "the call was cut off"}}
-            self._events.put_nowait((time.perf_counter(), lost))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _on_lost(self) -> None:
+        lost = {"type": "closed", "error": {"message": "the call was cut off"}}
+        self._events.put_nowait((time.perf_counter(), lost))
 
 
 def _take_response(turn: CallTurn, response: dict[str, Any]) -> bool:
