@@ -79,7 +79,8 @@ class Bench:
         self.played = self.pushed = 0
         self.ended = self.playing = self.sounding = False
         self.closed: Close | None = None
-        self.heard: dict[str, int] = {}
+        self.clocked: dict[str, int] = {}
+        self.finished = 0
         self.current = ""
         self.truncating = self.held = False
         self.take(self.session.open())
@@ -94,7 +95,7 @@ class Bench:
                     SERVER_EVENT.validate_python(json.loads(sent))
                     self.events.append(event)
                     if event["type"] == "conversation.item.truncated" and not self.truncating:
-                        assert event["audio_end_ms"] * 24 <= self.heard.get(event["item_id"], 0), "was never heard"
+                        assert event["audio_end_ms"] * 24 <= self.clocked.get(event["item_id"], 0), "was never heard"
                 case StartResponse(generation, _):
                     self.running[generation] = output
                     self.started.append(output)
@@ -177,6 +178,7 @@ class Bench:
     def finish(self, reason: FinishReason = FinishReason.STOP, generation: int | None = None) -> None:
         generation = max(self.running) if generation is None else generation
         self.running.pop(generation, None)
+        self.finished += 1
         self.take(self.session.on_cascade(generation, Finished(reason, Usage(7, 2, 3, 4), StageTimes(done=1.0))))
 
     def fail(self, error: CascadeError) -> None:
@@ -194,7 +196,7 @@ class Bench:
             started = not self.sounding and self.pushed > 0
             self.sounding |= started
             self.played = min(self.pushed, self.played + PCM_RATE // 50)
-            self.heard[self.current] = self.played
+            self.clocked[self.current] = self.played
             drained = self.ended and self.played == self.pushed
             self.playing = not drained
             self.take(self.session.on_played(self.played, started=started, drained=drained))
@@ -253,8 +255,21 @@ class Bench:
             detector = self.session.turns._detector
             may_speak = detector is not None and (detector.suspecting or detector.speaking)
             assert may_speak or not self.held, "held only while somebody may be interrupting"
+        self._check_generations()
         self._check_parts()
         self._check_items()
+
+    def _check_generations(self) -> None:
+        """What runs in the cascade is wanted by somebody, and is paid for once."""
+        replies = self.session.replies
+        held = replies._remainder
+        wanted = {owner.generation for owner in (replies.live, replies._draft, held) if owner is not None}
+        assert set(self.running) <= wanted, "nobody waits for it, but it goes on"
+        if held is not None:
+            assert replies.live is None and replies._draft is None and not self.session.limits.server_plays
+            assert self.session.turns.speaking, "nobody speaks any more: it should have been decided"
+        paid = [event for event in self.all("response.done") if (event["response"]["usage"] or {}).get("total_tokens")]
+        assert len(paid) <= self.finished
 
     def _check_parts(self) -> None:
         """Every item and part is opened once, closed once, and nothing comes before or after."""

@@ -134,6 +134,26 @@ class Anything(RuleBasedStateMachine):
             if finish and self.bench.running:
                 self.bench.finish()
 
+    @rule(
+        words=st.integers(1, 8), more=st.integers(0, 3), share=st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
+        text=st.sampled_from([None, "", "yeah", "stop"]), finish=st.booleans(), voice=st.sampled_from([0.3, 0.5]),
+    )  # fmt: skip
+    def murmur(self, words: int, more: int, share: float, text: str | None, finish: bool, voice: float) -> None:
+        """Something is said in a reply, and the client stops it."""
+        bench = self.bench
+        self.converse(words, 0.1, finish)
+        bench.hear(voice, True)
+        item = next((item for item in reversed(bench.session.conversation.items) if item.role == "assistant"), None)
+        if item is not None and item.parts:
+            end = int(item.parts[0].samples // 24 * share)
+            bench.tell("conversation.item.truncate", item_id=item.id, content_index=0, audio_end_ms=end)
+        if bench.running:
+            bench.say(*["more "] * more)
+        bench.hear(0.24, False)
+        if text is not None:
+            bench.understand(text)
+            bench.hear(0.04, False)
+
     @rule(data=st.data(), end=st.integers(-1, 3000), index=st.sampled_from([0, 0, 0, 1]))
     def truncate(self, data: st.DataObject, end: int, index: int) -> None:
         spoken = [item.id for item in self.bench.session.conversation.items if item.role == "assistant"]

@@ -98,6 +98,7 @@ class Commands:
             session.replies.cancel("client_cancelled")
         session.conversation.truncate(body.item_id, body.content_index, body.audio_end_ms)
         session.playback.client_truncated()
+        session.replies.stopped_at(item)
         session.reply_if_owed()
 
     def _respond(self, response: object) -> None:
@@ -142,6 +143,7 @@ class Commands:
         return items
 
     def _cancel(self, response_id: str | None) -> None:
+        self._session.replies.give_up()
         live = self._session.replies.live
         if live is None or response_id not in (None, live.id):
             message = "Cancellation failed: no active response found."

@@ -185,7 +185,7 @@ class Conversation:
 def build_messages(items: Iterable[Item], instructions: str, max_chars: int, max_messages: int) -> tuple[Message, ...]:
     """The newest of ``items`` that fit, as messages, with the instructions in front."""
     system = [Message.text("system", instructions)] if instructions.strip() else []
-    told = [message for item in items if (message := _told(item)) is not None]
+    told = _all_told(items)
     first, left = len(told), max_chars - len(instructions)
     while first > 0 and len(told) - first < max_messages:
         left -= _length(told[first - 1])
@@ -195,13 +195,31 @@ def build_messages(items: Iterable[Item], instructions: str, max_chars: int, max
     return (*system, *told[first:])
 
 
-def _told(item: Item) -> Message | None:
+def _all_told(items: Iterable[Item]) -> list[Message]:
+    """One message of each item that says something; of a message and those that go on with it, one for all."""
+    told: list[Message] = []
+    said, before, last_of_these = "", "", False
+    for item in items:
+        if not item.continues or item.continues != before:
+            said, last_of_these = "", False
+        message = _told(item, said)
+        if message is not None:
+            if last_of_these:
+                told.pop()
+            told.append(message)
+            last_of_these = True
+        said, before = said + item.text(), item.id
+    return told
+
+
+def _told(item: Item, said: str = "") -> Message | None:
+    """``said``: the message that it goes on with."""
     match item.type:
         case "function_call":
             return Message("assistant", (CallPart(item.call_id, item.name, item.arguments),))
         case "function_call_output":
             return Message("user", (ResultPart(item.call_id, item.output),))
-    text = item.text() if item.told is None else item.told
+    text = said + (item.text() if item.told is None else item.told)
     return Message.text(item.role, text) if text.strip() else None
 
 

@@ -58,7 +58,10 @@ class Part:
 
 @dataclass(slots=True)
 class Item:
-    """One item. ``told`` is what the Thinker is told in place of its text; the fields after it belong to functions."""
+    """One item. ``told`` is what the Thinker is told in place of its text; the fields after it belong to functions.
+
+    ``continues`` names the message of the assistant that this one goes on with, in the middle of which it was stopped.
+    """
 
     id: str
     type: ItemType = "message"
@@ -70,6 +73,7 @@ class Item:
     name: str = ""
     arguments: str = ""
     output: str = ""
+    continues: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As the protocol shows it."""

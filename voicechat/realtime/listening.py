@@ -59,8 +59,11 @@ class Listening:
         silence, detection = session.turns.silence_ms, session.config.detection
         if silence == 0:
             session.ears.speak_on()
-            if session.playback.held:
+            if session.playback.held or session.replies.suspended:
                 self._question()
+        elif self._too_little(silence):
+            session.nothing = True
+            session.turns.expect_end(0)
         elif silence >= UNDECIDED_MS and session.playback.held:
             session.yield_to_user()  # the ears are late
         elif detection is not None and self._endpoint.due(silence, detection.eagerness):
@@ -85,7 +88,7 @@ class Listening:
         if self._session.ears.is_guess(job):
             self._guessed(text)
         elif self._session.ears.is_probe(job):
-            if self._session.playback.held and not is_listening(text):
+            if self._session.weighing and not is_listening(text):
                 self._session.yield_to_user()
             self._tell(text)
 
@@ -95,7 +98,7 @@ class Listening:
         if session.ears.is_guess(job):
             self._endpoint.on_words(None)
             self._expect_end()
-            if session.playback.held:
+            if session.weighing:
                 session.yield_to_user()  # it can't be judged
 
     def drafted(self) -> None:
@@ -109,15 +112,23 @@ class Listening:
             self._expect_end()
 
     def _question(self) -> None:
-        """The speaker goes on in a reply that waits: is it a word of a listener, or an interruption? The ears say."""
+        """The speaker goes on in a reply that waits: is it a word of a listener, or an interruption? The ears say. A
+        client that has not told by now where it stopped is none that stops."""
         session = self._session
         voice = session.turns.voiced_ms
-        if voice >= INTERRUPTION_MS:
+        if voice >= (INTERRUPTION_MS if session.weighing else JUDGE_MS):
             session.yield_to_user()
         elif voice >= self._question_at:
             self._question_at = voice + JUDGE_ON_MS
             session.ears.probe(Clip(session.turns.sound(), EARS_RATE))
             session.ears.speak_on()
+
+    def _too_little(self, silence_ms: int) -> bool:
+        """True if a pause follows so little voice that it can't be a turn, and a reply waits for that."""
+        session = self._session
+        turns = session.limits.turns
+        paused = silence_ms >= turns.pause_ms and session.turns.voiced_ms < turns.min_speech_ms
+        return paused and session.weighing
 
     @property
     def _semantic(self) -> bool:
@@ -136,13 +147,12 @@ class Listening:
     def _guessed(self, text: str) -> None:
         """The speaker pauses after ``text``: was it meant as an interruption? Is it the end?"""
         session = self._session
-        if session.playback.held:
-            if is_listening(text):
-                session.nothing = True
-                session.playback.release()
-                session.turns.expect_end(0)
-            else:
-                session.yield_to_user()
+        if session.weighing and is_listening(text):
+            session.nothing = True
+            session.playback.release()
+            session.turns.expect_end(0)
+        elif session.weighing or session.replies.suspended:
+            session.yield_to_user()
         self._endpoint.on_words(text)
         self._tell(text)
         detection = session.config.detection
@@ -167,7 +177,7 @@ class Listening:
     def _tell(self, text: str) -> None:
         """Tell what is certain of the open turn's text."""
         session = self._session
-        if session.config.transcription is None or session.playback.held or session.nothing:
+        if session.config.transcription is None or session.weighing or session.nothing:
             return
         if piece := self._captions.hear(text):
             session.out.send(f"{TRANSCRIPTION}.delta", item_id=session.item_id, content_index=0, delta=piece)

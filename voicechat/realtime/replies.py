@@ -15,12 +15,14 @@ from voicechat.cascade.api import (
     ResponseRequest,
     Sampling,
     TextDelta,
+    Usage,
 )
 from voicechat.realtime.conversation import Conversation
 from voicechat.realtime.errors import INVALID, cascade_error
 from voicechat.realtime.items import Item
 from voicechat.realtime.outbox import CancelResponse, Outbox, StartResponse
 from voicechat.realtime.playback import Playback
+from voicechat.realtime.remainder import Remainder
 from voicechat.realtime.response import Reply, Times
 from voicechat.realtime.settings import ResponseSpec
 from voicechat.realtime.tools import asked_tools, told_length
@@ -50,6 +52,7 @@ class Replies:
         self._reply: Reply | None = None
         self._last: Reply | None = None
         self._draft: _Draft | None = None
+        self._remainder: Remainder | None = None
         self._spoke = False
 
     @property
@@ -69,8 +72,18 @@ class Replies:
 
     @property
     def idle(self) -> bool:
-        """True if no response is being made, and none is played by the server."""
-        return self._reply is None and not self._playback.busy
+        """True if no response is being made, none may be gone on with, and none is played by the server."""
+        return self._reply is None and self._remainder is None and not self._playback.busy
+
+    @property
+    def suspended(self) -> bool:
+        """True while a reply that was stopped may be gone on with."""
+        return self._remainder is not None
+
+    @property
+    def resumable(self) -> bool:
+        """True if so, and the client has told where it stopped."""
+        return self._remainder is not None and self._remainder.worth_hearing()
 
     @property
     def unready(self) -> bool:
@@ -90,6 +103,7 @@ class Replies:
         """Make a new response; there must be no live one. Sound that is still played is stopped for it."""
         if self._reply is not None:
             raise RuntimeError("there is a live response already")
+        self.give_up()
         if spec.audio and self._playback.busy:
             self.interrupt("client_cancelled")
         reply = Reply(self._out, self._conversation, self._playback, spec, times, self._conversation_id)
@@ -106,11 +120,7 @@ class Replies:
         draft, self._draft = self._draft, None
         if draft is not None and draft.request == request:
             reply.generation = draft.generation
-            for event in draft.events:
-                if isinstance(event, CascadeError):
-                    self.on_failed(draft.generation, event)
-                else:
-                    self.on_event(draft.generation, event)
+            self._replay(draft.generation, draft.events)
             return
         if draft is not None:
             self._out.add(CancelResponse(draft.generation))
@@ -132,10 +142,59 @@ class Replies:
         if draft is not None:
             self._out.add(CancelResponse(draft.generation))
 
+    def suspend(self) -> bool:
+        """Stop the reply that the client is being sent, or still plays, as one that may be gone on with: the cascade
+        makes more of it. False, and nothing has happened, if there is none."""
+        reply = self._reply or (self._last if self._playback.sounding else None)
+        remainder = None if reply is None else Remainder.of(reply)
+        if remainder is None:
+            return False
+        self.give_up()
+        self._remainder = remainder
+        if self._reply is not None:
+            self._playback.clear()
+            self._finish(self._reply, "cancelled", "turn_detected")
+            self._playback.truncate()
+        return True
+
+    def stopped_at(self, item: Item) -> None:
+        """The client has truncated ``item``."""
+        remainder = self._remainder
+        if remainder is not None and remainder.item is item:
+            remainder.cut = item.parts[0].samples
+
+    def give_up(self) -> None:
+        """What was suspended is not wanted any more."""
+        remainder, self._remainder = self._remainder, None
+        if remainder is not None and remainder.generation is not None and remainder.running:
+            self._out.add(CancelResponse(remainder.generation))
+
+    def resume(self) -> None:
+        """It was nothing: go on with what was suspended, if the client has stopped to play it."""
+        remainder = self._remainder
+        if remainder is None or self._reply is not None or not remainder.worth_hearing():
+            self.give_up()
+            return
+        if self._conversation.get(remainder.item.id) is not remainder.item:
+            self.give_up()
+            return
+        self._remainder = None
+        earlier = remainder.reply
+        times = Times(self._out.now)
+        reply = Reply(
+            self._out, self._conversation, self._playback, earlier.spec, times, self._conversation_id, earlier
+        )
+        reply.generation, reply.inputs = remainder.generation, earlier.inputs
+        self._reply = self._last = reply
+        reply.go_on(remainder.words(), remainder.sound())
+        if remainder.generation is None:
+            self._finish(reply, remainder.status, remainder.reason, usage=Usage())  # what it took was told before
+        else:
+            self._replay(remainder.generation, remainder.events)
+
     def on_event(self, generation: int, event: Event) -> None:
         """Something came from the cascade; nothing happens if it is stale."""
-        if self._draft is not None and self._draft.generation == generation:
-            self._draft.events.append(event)
+        if self._kept(generation, event):
             return
         reply = self._reply
         if reply is None or reply.generation != generation:
@@ -155,8 +214,7 @@ class Replies:
 
     def on_failed(self, generation: int, error: CascadeError) -> None:
         """The cascade could not go on."""
-        if self._draft is not None and self._draft.generation == generation:
-            self._draft.events.append(error)
+        if self._kept(generation, error):
             return
         reply = self._reply
         if reply is not None and reply.generation == generation:
@@ -174,9 +232,28 @@ class Replies:
 
     def interrupt(self, reason: str) -> None:
         """Stop the live response and all sound at once; where the server plays, keep what was heard."""
+        self.give_up()
         self._playback.clear()
         self.cancel(reason)
         self._playback.truncate()
+
+    def _kept(self, generation: int, event: Event | CascadeError) -> bool:
+        """True if ``event`` is of a response that nobody hears yet, and was put away."""
+        if self._draft is not None and self._draft.generation == generation:
+            self._draft.events.append(event)
+            return True
+        if self._remainder is not None and self._remainder.generation == generation:
+            if not self._remainder.take(event):
+                self.give_up()
+            return True
+        return False
+
+    def _replay(self, generation: int, events: list[Event | CascadeError]) -> None:
+        for event in events:
+            if isinstance(event, CascadeError):
+                self.on_failed(generation, event)
+            else:
+                self.on_event(generation, event)
 
     def _on_finished(self, reply: Reply, event: Finished) -> None:
         match event.reason:

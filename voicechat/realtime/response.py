@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from voicechat.realtime.playback import Playback
 from voicechat.realtime.settings import ResponseSpec, format_object
 
 Status = Literal["in_progress", "completed", "cancelled", "failed", "incomplete"]
+"""Of a response."""
 
 SAMPLES_PER_CHAR = PCM_RATE // 16
 """How much sound a character of text makes, about; used only where the true length is not known."""
@@ -50,11 +52,12 @@ class Times:
 
 
 class Reply:
-    """A response from ``response.created`` to ``response.done``; both are sent exactly once."""
+    """A response from ``response.created`` to ``response.done``; both are sent exactly once. ``after`` is the reply
+    that it goes on with, if it does: see :meth:`go_on`."""
 
     def __init__(
         self, out: Outbox, conversation: Conversation, playback: Playback, spec: ResponseSpec, times: Times,
-        conversation_id: str,
+        conversation_id: str, after: Reply | None = None,
     ) -> None:  # fmt: skip
         self.id = out.new_id("resp")
         self.spec = spec
@@ -69,21 +72,45 @@ class Reply:
         self._conversation_id = conversation_id if spec.in_conversation else None
         self._items: list[Item] = []
         self._message: Item | None = None
-        self._parser = CallParser([tool.name for tool in spec.tools] if spec.tool_choice != "none" else [])
+        self._after = after
+        if after is None:
+            self._parser = CallParser([tool.name for tool in spec.tools] if spec.tool_choice != "none" else [])
+        else:
+            self._parser = after._parser
         self._called = False
-        self._closed = False
+        self.status: Status = "in_progress"
+        self.reason: str | None = None
+        """Why it ended, once it has."""
         out.send("response.created", response=self._object("in_progress", None, None, {}))
         out.send("rate_limits.updated", rate_limits=[])  # neither requests nor tokens are limited here
 
     @property
     def live(self) -> bool:
         """True until it is closed."""
-        return not self._closed
+        return self.status == "in_progress"
+
+    @property
+    def message(self) -> Item | None:
+        """What it says, once it says something."""
+        return self._message
+
+    @property
+    def called(self) -> bool:
+        """True once it has called a function."""
+        return self._called
 
     @property
     def spoken(self) -> int:
         """Samples that were made of its sound."""
         return 0 if self._message is None else self._message.parts[0].samples
+
+    def go_on(self, text: str, sounds: Iterable[Pcm]) -> None:
+        """Begin with what is left of the earlier reply."""
+        self._open()
+        if text:
+            self._take(text)
+        for pcm in sounds:
+            self.audio(pcm)
 
     def text(self, delta: str) -> None:
         """The next piece of text."""
@@ -124,9 +151,9 @@ class Reply:
         usage: Usage | None = None, stages: StageTimes | None = None,
     ) -> None:  # fmt: skip
         """Close everything that is open; ``response.done`` comes last."""
-        if self._closed:
+        if not self.live:
             raise RuntimeError("the response is closed already")
-        self._closed = True
+        self.status, self.reason = status, reason
         if status in ("completed", "incomplete"):
             for piece in self._parser.finish():
                 self._take(piece)
@@ -154,6 +181,8 @@ class Reply:
 
     def _open(self) -> None:
         item = Item(self._out.new_id("item"), "message", "assistant", "in_progress")
+        if self._after is not None and self._after.message is not None:
+            item.continues = self._after.message.id
         self._message = item
         self._announce(item)
         item.parts.append(Part("output_audio" if self.spec.audio else "output_text", ""))

@@ -226,7 +226,7 @@ class Session:
                     self.nothing = False
                     self._listening.begin()
                     if not self.playback.held:
-                        self.yield_to_user()
+                        self._make_way()
                 case SpeechSuspected():
                     if self.config.detection is not None and self.config.detection.interrupt_response:
                         self.playback.hold()
@@ -244,7 +244,7 @@ class Session:
                 case TurnEnded() if self.nothing:
                     self._discard_turn(effect.end_ms)
                 case TurnEnded():
-                    if self.playback.held:
+                    if self.playback.held or self.replies.suspended:
                         self.yield_to_user()
                     self._end_turn(effect)
 
@@ -270,8 +270,23 @@ class Session:
         self.ears.drop_guess()
         self.replies.drop_draft()
 
+    @property
+    def weighing(self) -> bool:
+        """True while a reply waits to learn whether what is being said is an interruption."""
+        return self.playback.held or self.replies.resumable
+
+    def _make_way(self) -> None:
+        """Somebody speaks. Where the client plays, it stops now; what is left of the reply is kept until it is known
+        whether that was an interruption."""
+        detection = self.config.detection
+        if detection is None or not detection.interrupt_response:
+            return
+        if self.limits.server_plays or not self.replies.suspend():
+            self.yield_to_user()
+
     def yield_to_user(self) -> None:
         """Stop the live reply; if nothing of it was heard yet, it is still owed."""
+        self.replies.give_up()
         detection, reply = self.config.detection, self.replies.current
         if detection is None or not detection.interrupt_response or reply is None:
             self.playback.release()
@@ -289,6 +304,7 @@ class Session:
         self.playback.release()
         self.out.send("input_audio_buffer.speech_stopped", audio_end_ms=end_ms, item_id=self.item_id)
         self.out.send("input_audio_buffer.cleared")
+        self.replies.resume()
         self.reply_if_owed()
 
     def _end_turn(self, turn: TurnEnded) -> None:
