@@ -53,6 +53,7 @@ class ServerSettings(_Section):
     max_audio_seconds: float = Field(default=60.0, gt=0, description="longest sound of one request or turn")
     max_body_mb: int = Field(default=40, ge=1, description="largest request body")
     max_sessions: int = Field(default=32, ge=1, description="most live WebRTC or WebSocket sessions")
+    profiling: bool = Field(default=False, description="answer POST /v1/profile, which slows everything for a while")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
@@ -192,6 +193,9 @@ class ChunkSettings(_Section):
     max_chunk: int = Field(default=24, ge=1)
     left_context: int = Field(
         default=24, ge=0, description="tokens before the chunk that are decoded again for its start"
+    )
+    ease: float = Field(
+        default=2.0, ge=0, description="tokens that each other reply in the making adds to the first chunk"
     )
 
     @model_validator(mode="after")

@@ -12,7 +12,11 @@ from voicechat.config import ChunkSettings, Settings
 from voicechat.models.embedded.voicebox import RIGHT_CONTEXT as NET_RIGHT_CONTEXT
 
 SETTINGS = Settings().voicebox
-OURS = [chunk_policy(SETTINGS.latency_first), chunk_policy(SETTINGS.quality_first)]
+OURS = [
+    chunk_policy(settings, on_gpu=on_gpu)
+    for settings in (SETTINGS.latency_first, SETTINGS.quality_first)
+    for on_gpu in (False, True)
+]
 
 
 @st.composite
@@ -24,6 +28,7 @@ def policies(draw: st.DrawFn) -> ChunkPolicy:
         largest=draw(st.integers(first, 60)),
         left=draw(st.integers(0, 20)),
         right=draw(st.integers(0, 5)),
+        lengths=tuple(draw(st.lists(st.integers(1, 100), max_size=3))),
     )
 
 
@@ -36,7 +41,13 @@ def check(policy: ChunkPolicy, codes: list[int], chunks: list[Chunk]) -> None:
     for chunk in chunks:
         assert chunk.first_step == at
         assert chunk.emit > 0
-        assert chunk.left == min(at, policy.left)
+        if not chunk.last:
+            assert chunk.left == min(at, policy.left)
+        else:
+            assert chunk.left == min(at, policy.left) or len(chunk.codes) in policy.lengths
+            assert len(chunk.codes) in policy.lengths or not any(
+                len(chunk.codes) <= length <= len(codes) for length in policy.lengths
+            ), "the last chunk is of a length that the decoder is prepared for, if the reply is long enough"
         assert list(chunk.codes[: chunk.left + chunk.emit]) == codes[at - chunk.left : at + chunk.emit]
         right = len(chunk.codes) - chunk.left - chunk.emit
         end = at + chunk.emit
@@ -102,7 +113,7 @@ def test_the_first_chunk_comes_as_soon_as_it_can(policy: ChunkPolicy) -> None:
 
 
 def test_latency_first_starts_earlier_than_quality() -> None:
-    latency, quality = OURS
+    latency, quality = OURS[0], OURS[2]
     assert latency.first < quality.first
     assert latency.left <= quality.left
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-EASE_STEPS = 2
-"""Steps by which each other reply in the making lengthens a reply's first chunk."""
+EASE_STEPS = 2.0
+"""Steps by which each other reply in the making lengthens a reply's first chunk, where the policy does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,8 @@ class ChunkPolicy:
 
     The first chunk emits ``first`` steps, each next one ``growth`` times as many, at most ``largest``. Each is decoded
     with up to ``left`` steps of the past and ``right`` steps of the future as context (fewer at the reply's ends).
+    ``lengths`` are those that the VoiceBox is prepared for: a reply's last chunk reaches further back to be of one of
+    them, if the reply is long enough. ``ease``: steps by which each other reply lengthens the first chunk.
     """
 
     first: int
@@ -21,6 +23,8 @@ class ChunkPolicy:
     largest: int
     left: int
     right: int
+    ease: float = EASE_STEPS
+    lengths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.first < 1 or self.growth < 1 or self.largest < self.first or self.left < 0 or self.right < 0:
@@ -28,7 +32,7 @@ class ChunkPolicy:
 
     def eased(self, others: int) -> ChunkPolicy:
         """The policy beside ``others`` replies in the making: a longer first chunk, for the second one comes later."""
-        return replace(self, first=min(self.largest, self.first + EASE_STEPS * others))
+        return replace(self, first=min(self.largest, self.first + int(self.ease * others)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class ChunkBuffer:
         self._emitted = 0
         self._size = float(policy.first)
         self._closed = False
+        self._kept = max((policy.left, *policy.lengths))
 
     @property
     def steps(self) -> int:
@@ -97,8 +102,8 @@ class ChunkBuffer:
         if not emit:
             return None
         policy, total = self._policy, self.steps
-        start = max(0, self._emitted - policy.left)
         end = min(total, self._emitted + emit + policy.right)
+        start = self._start(end)
         chunk = Chunk(
             codes=tuple(self._codes[start - self._forgotten : end - self._forgotten]),
             left=self._emitted - start,
@@ -107,8 +112,16 @@ class ChunkBuffer:
             last=self._closed and self._emitted + emit == total,
         )
         self._emitted += emit
-        past = max(self._forgotten, self._emitted - policy.left)
+        past = max(self._forgotten, self._emitted - self._kept)
         del self._codes[: past - self._forgotten]
         self._forgotten = past
         self._size = min(self._size * policy.growth, policy.largest)
         return chunk
+
+    def _start(self, end: int) -> int:
+        """The step from which on a chunk that ends at ``end`` is decoded."""
+        start = max(0, self._emitted - self._policy.left)
+        if self._closed and end == self.steps:
+            fits = (end - length for length in self._policy.lengths if self._forgotten <= end - length <= start)
+            return max(fits, default=start)
+        return start

@@ -279,7 +279,7 @@ class Coordinator:
     def _open_mouth(self, state: ResponseState, latency_first: bool) -> None:
         """From here on the response may have sound."""
         state.chunks = ChunkBuffer(self._policies[latency_first].eased(self.traffic.speaking))
-        state.on_read = self.traffic.pump
+        state.on_read = functools.partial(self.traffic.moved, state)
 
     def _send_to(self, state: ResponseState, role: str, message: StageMessage) -> None:
         """Bring a response into a stage, which holds it until it says Released."""

@@ -36,9 +36,10 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
     voice = json.loads((paths.weights / "voice.json").read_text(encoding="utf-8"))
     settings = within_context(settings, paths)
     spec = pool_spec(settings, paths)
+    on_gpu = settings.device == "cuda"
     policies = {
-        True: chunk_policy(settings.voicebox.latency_first),
-        False: chunk_policy(settings.voicebox.quality_first),
+        True: chunk_policy(settings.voicebox.latency_first, on_gpu=on_gpu),
+        False: chunk_policy(settings.voicebox.quality_first, on_gpu=on_gpu),
     }
     level = logging.getLevelNamesMapping()[settings.server.log_level.upper()]
     helpers: dict[str, Callable[..., StageLike]] = {}
@@ -139,9 +140,35 @@ def pool_spec(settings: Settings, paths: AssembledPaths) -> PoolSpec:
     )
 
 
-def chunk_policy(settings: ChunkSettings) -> ChunkPolicy:
-    """The settings of one chunk mode, with the VoiceBox's own look-ahead."""
-    return ChunkPolicy(settings.first_chunk, settings.growth, settings.max_chunk, settings.left_context, RIGHT_CONTEXT)
+def chunk_policy(settings: ChunkSettings, *, on_gpu: bool = False) -> ChunkPolicy:
+    """The settings of one chunk mode, with the VoiceBox's own look-ahead.
+
+    On a GPU a reply's last chunk is of a length that there are CUDA graphs for: that of a middle chunk, or half a chunk
+    more, as a chunk is that takes a short tail along.
+    """
+    most = settings.max_chunk
+    steady = settings.left_context + most + RIGHT_CONTEXT
+    return ChunkPolicy(
+        settings.first_chunk,
+        settings.growth,
+        most,
+        settings.left_context,
+        RIGHT_CONTEXT,
+        settings.ease,
+        (steady, steady + most // 2) if on_gpu else (),
+    )
+
+
+def _lengths(policy: ChunkPolicy) -> set[int]:
+    """Every length of a chunk that a policy makes while a reply grows."""
+    lengths = set()
+    done, size, grown = 0, 0.0, float(policy.first)
+    while grown > size or done < policy.left:
+        size = grown
+        lengths.add(min(done, policy.left) + int(size) + policy.right)
+        done += int(size)
+        grown = min(size * policy.growth, policy.largest)
+    return lengths | {policy.left + int(size) + policy.right}
 
 
 def thinker_config(settings: Settings, paths: AssembledPaths, spec: PoolSpec, level: int) -> thinker.ThinkerConfig:
@@ -211,16 +238,10 @@ def voicebox_config(
 
     On a GPU also with those that they make beside other replies: there an unknown length costs more than time.
     """
-    shapes = set()
+    shapes = {length for policy in policies.values() for length in policy.lengths}
     most = settings.pool.slots if settings.device == "cuda" else 1
-    for policy in (policy.eased(others) for policy in policies.values() for others in range(most)):
-        done, size, grown = 0, 0.0, float(policy.first)
-        while grown > size or done < policy.left:
-            size = grown
-            shapes.add(min(done, policy.left) + int(size) + policy.right)
-            done += int(size)
-            grown = min(size * policy.growth, policy.largest)
-        shapes.add(policy.left + int(size) + policy.right)
+    for policy in {policy.eased(others) for policy in policies.values() for others in range(most)}:
+        shapes |= _lengths(policy)
     return voicebox.VoiceBoxConfig(
         weights_dir=str(paths.weights),
         pool=spec,

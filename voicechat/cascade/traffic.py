@@ -6,6 +6,7 @@ has said so.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -73,6 +74,8 @@ class Traffic:
         self.states: dict[int, ResponseState] = {}
         self._decodes = decodes
         self._died: dict[str, float] = {}
+        self._moved: dict[int, ResponseState] = {}
+        self._pumping = False
         self._handlers = {
             "thinker": self._from_thinker,
             "ears": self._from_ears,
@@ -153,14 +156,14 @@ class Traffic:
                 state.marks.note("talker_first_code")
                 state.chunks.push(message.codes)
                 state.handoffs_us.extend(message.rows_ready_us)
-                self.pump()
+                self.moved(state)
             case Spoken() if not state.ended and state.chunks is not None:
                 state.chunks.close()
                 state.speech_done = True
                 if isinstance(state.request, SpeechRequest) and not state.chunks.steps:
                     self.fail(state, InvalidRequest(NOTHING_TO_SPEAK, param="text"))
                     return
-                self.pump()
+                self.moved(state)
                 self._maybe_finish(state)
             case _:
                 self._from_any(state, "talker", message)
@@ -175,7 +178,7 @@ class Traffic:
             self._leave(state, self.pool.read_pcm(state.lease.slot, message.start, message.count))
             self._maybe_finish(state)
         self.settle(state)
-        self.pump()
+        self.moved(state)
 
     def _from_any(self, state: ResponseState, role: str, message: Message) -> None:
         match message:
@@ -194,32 +197,49 @@ class Traffic:
 
     # ---- from codes to sound
 
-    def pump(self) -> None:
+    def moved(self, state: ResponseState) -> None:
+        """Something has changed by which a response may have a chunk for the VoiceBox, or room for one in it.
+
+        It is looked into once for all that happens in this turn of the loop.
+        """
+        self._moved[state.number] = state
+        if not self._pumping:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
         """Give the VoiceBox its next chunks, the one whose player runs dry first before the others."""
-        busy = sum(state.decoding is not None for state in self.states.values())
-        if busy >= self._decodes:
-            return
-        eligible = [
-            state
-            for state in self.states.values()
-            if state.chunks is not None
+        self._pumping = False
+        eligible = [state for state in self._moved.values() if self._has_chunk(state)]
+        room = self._decodes - sum(state.decoding is not None for state in self.states.values()) if eligible else 0
+        if len(eligible) > room:
+            eligible.sort(key=self._runs_dry)
+        # Those for which there is no room are looked at again when there is some.
+        self._moved = {state.number: state for state in eligible[max(0, room) :]}
+        for state in eligible[: max(0, room)]:
+            self._decode(state)
+
+    @staticmethod
+    def _has_chunk(state: ResponseState) -> bool:
+        return (
+            state.chunks is not None
             and state.decoding is None
             and not state.ended
             and state.unread_samples < MAX_UNREAD
             and state.chunks.ready
-        ]
-        eligible.sort(key=self._runs_dry)
-        for state in eligible[: self._decodes - busy]:
-            assert state.chunks is not None
-            assert state.lease is not None
-            chunk = state.chunks.pop()
-            assert chunk is not None
-            state.marks.note("talker_first_chunk")
-            state.decoding = chunk
-            start = chunk.first_step * STEP_SAMPLES
-            self.stages["voicebox"].send(
-                Decode(state.number, state.lease.slot, chunk.codes, chunk.left, chunk.emit, start, state.voice)
-            )
+        )
+
+    def _decode(self, state: ResponseState) -> None:
+        assert state.chunks is not None
+        assert state.lease is not None
+        chunk = state.chunks.pop()
+        assert chunk is not None
+        state.marks.note("talker_first_chunk")
+        state.decoding = chunk
+        start = chunk.first_step * STEP_SAMPLES
+        self.stages["voicebox"].send(
+            Decode(state.number, state.lease.slot, chunk.codes, chunk.left, chunk.emit, start, state.voice)
+        )
 
     @staticmethod
     def _runs_dry(state: ResponseState) -> tuple[float, int]:
