@@ -41,10 +41,10 @@ def check(policy: ChunkPolicy, codes: list[int], chunks: list[Chunk]) -> None:
     for chunk in chunks:
         assert chunk.first_step == at
         assert chunk.emit > 0
-        if not chunk.last:
-            assert chunk.left == min(at, policy.left)
-        else:
-            assert chunk.left == min(at, policy.left) or len(chunk.codes) in policy.lengths
+        assert chunk.left == min(at, policy.left) or (
+            len(chunk.codes) in policy.lengths and at - chunk.left + len(chunk.codes) == len(codes)
+        )
+        if chunk.last:
             assert len(chunk.codes) in policy.lengths or not any(
                 len(chunk.codes) <= length <= len(codes) for length in policy.lengths
             ), "the last chunk is of a length that the decoder is prepared for, if the reply is long enough"
