@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from voicechat.bench.realtime_judge import Fault, Verdict, judge, words_found
+from voicechat.bench.realtime_player import Place, Player
 from voicechat.bench.realtime_report import as_text, transport_report
 from voicechat.bench.realtime_scene import Trace
 from voicechat.bench.realtime_trace import Event, Piece, Record
@@ -180,6 +181,59 @@ def test_a_player_that_was_stopped_counts_although_the_reply_was_complete() -> N
     record = under_way(done(9.0, OLD), played_until=10.3)
     record.stops.append((10.3, OLD))
     assert judge(trace(Expect.NO_INTERRUPTION, record)).faults == [Fault.FALSE_INTERRUPT]
+
+
+def gone_on_with(*, skip: int = 0, missing: int = 0, after: tuple[Any, ...] = ()) -> Record:
+    """A reply of 4 s that was heard for 2.3 s, and was sent for 3 s; the rest begins 0.6 s after it was stopped.
+    ``skip`` of its samples are left out, ``missing`` are not heard at the end."""
+    player = Player()
+    whole = np.arange(96_000, dtype=np.int16) + 3000
+    player.push(8.0, Place(OLD, "item_1", 0), whole[:72_000])
+    stopped = player.stop(10.3)
+    assert stopped is not None
+    player.push(10.9, Place(NEW, "item_2", 0), whole[stopped.played_ms * 24 + skip : 96_000 - missing])
+    usage = {"output_token_details": {"audio_tokens": 100}}
+    events = [
+        created(7.5, OLD), event(10.3, "input_audio_buffer.speech_started"), done(10.3, OLD, "cancelled"), *after,
+        created(10.9), done(11.0, usage=usage),
+    ]  # fmt: skip
+    record = Record(events, player.pieces, [(10.3, OLD)], player.chunks, player.sounds)
+    record.stopped_ms[OLD] = stopped.played_ms
+    return record
+
+
+def test_a_rest_that_is_heard_is_no_interruption() -> None:
+    verdict = judge(trace(Expect.NO_INTERRUPTION, gone_on_with(), last_s=10.4))
+    assert verdict.faults == []
+    assert verdict.dip_s == pytest.approx(0.6, abs=0.001), "the gap that the listener hears"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"skip": 4800}, {"missing": 9600}, {"after": (committed(10.8),)}],
+    ids=["not from where it stopped", "not to its end", "an answer to what was heard"],
+)
+def test_a_rest_that_is_none(wrong: dict[str, Any]) -> None:
+    verdict = judge(trace(Expect.NO_INTERRUPTION, gone_on_with(**wrong), last_s=10.4))
+    assert verdict.faults == [Fault.FALSE_INTERRUPT] and verdict.dip_s is None
+
+
+def test_a_rest_belongs_to_the_reply_that_is_interrupted() -> None:
+    record = gone_on_with()
+    player_stop = 11.2
+    for piece in record.pieces:
+        if piece.played is not None and piece.played >= player_stop:
+            piece.played = None
+    record.stops.append((player_stop, NEW))
+    record.stopped_ms[NEW] = 300
+    record.events += [committed(12.5), created(12.6, "resp_answer")]
+    record.pieces += sound(12.9, 13.4, reply="resp_answer")
+    verdict = judge(trace(Expect.INTERRUPTION, record))
+    assert verdict.faults == []
+    assert verdict.figures["barge_in_stop_s"] == pytest.approx(1.18, abs=0.03)
+    assert verdict.figures["voice_to_voice_s"] == pytest.approx(0.9, abs=0.03)
+    unstopped = judge(trace(Expect.INTERRUPTION, gone_on_with()))
+    assert unstopped.faults == [Fault.MISSED_INTERRUPT]
 
 
 def test_a_reply_that_was_over_too_soon_does_not_count() -> None:

@@ -10,12 +10,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from voicechat.bench.measures import Continuity, play
+from voicechat.bench.realtime_rest import STEP_S, gap_s, heard_in_full, replies_of
 from voicechat.bench.realtime_scene import MISSED_S, Trace
 from voicechat.bench.realtime_trace import Piece
 from voicechat.bench.script import Expect
-
-STEP_S = 0.04
-"""Seconds of one speech token."""
 
 DIP_S = 0.1
 """A reply that stood still for longer than this was held."""
@@ -43,7 +41,7 @@ class Fault(enum.StrEnum):
 class Verdict:
     """One turn. ``figures`` and ``stages`` in seconds; ``void`` says why it can't count; ``error`` that it failed.
 
-    ``dip_s``: how long a reply that went on stood still because of what was heard in it, over WebRTC;
+    ``dip_s``: how long a reply that went on stood still because of what was heard in it;
     ``starts``: events ``speech_started`` since it began; ``words_found``: share of the expected words in ``heard``;
     ``late_s``: by how much the client's microphone was late at most, which is no fault of the server's.
     """
@@ -150,18 +148,23 @@ def _judge_reply(verdict: Verdict, trace: Trace) -> None:
     if stop is None and end is not None and end < trace.first_s + min(_UNDER_S, trace.last_s - trace.first_s):
         verdict.void = "the reply was over too soon"
         return
-    if stop is not None:
+    chain = _replies(trace)
+    if trace.record.stop_of(chain[-1]) is not None or (len(chain) > 1 and not heard_in_full(trace.record, chain)):
         verdict.faults.append(Fault.FALSE_INTERRUPT)
-    elif _created(trace):
+        return
+    if _created(trace):
         verdict.faults.append(Fault.FALSE_TURN)
-    if stop is None and trace.transport == "webrtc":
+    if trace.transport == "ws":
+        verdict.dip_s = gap_s(trace.record, chain)
+    else:
         stall = _stall(trace, trace.reply)
         verdict.dip_s = None if stall is None else min(stall, _silence(trace))
 
 
 def _judge_interruption(verdict: Verdict, trace: Trace) -> None:
     """Something was said in a reply that is to stop, and to be answered."""
-    end, stop = _reply_end(trace), trace.record.stop_of(trace.reply)
+    chain = _replies(trace)
+    end, stop = _reply_end(trace), trace.record.stop_of(chain[-1])
     if stop is None and end is not None and end < trace.first_s + MISSED_S:
         verdict.void = "the reply was over too soon"
         return
@@ -172,16 +175,16 @@ def _judge_interruption(verdict: Verdict, trace: Trace) -> None:
         verdict.faults.append(Fault.MISSED_INTERRUPT)
         return
     boundary = _next_begins(trace, stop)
-    old = [_heard_at(trace, piece) for piece in _pieces(trace) if piece.audible and _of_reply(trace, piece, boundary)]
+    old = [_heard_at(trace, piece) for piece in _pieces(trace) if piece.audible and _is_old(piece, chain, boundary)]
     verdict.figures["barge_in_stop_s"] = max(0.0, max(old, default=0.0) - trace.first_s)
     verdict.figures["stop_decided_s"] = stop - trace.first_s
     _judge_turn(verdict, trace, max(trace.last_s, boundary))
 
 
-def _of_reply(trace: Trace, piece: Piece, boundary: float) -> bool:
+def _is_old(piece: Piece, chain: list[str], boundary: float) -> bool:
     """True if a piece is of the reply that was to be interrupted."""
     if piece.reply is not None:
-        return piece.reply == trace.reply
+        return piece.reply in chain
     return piece.received < boundary
 
 
@@ -204,16 +207,23 @@ def _pieces(trace: Trace) -> Iterator[Piece]:
     return (piece for piece in trace.record.pieces if piece.played is not None)
 
 
+def _replies(trace: Trace) -> list[str]:
+    """The reply in which something was heard, and what went on with it."""
+    return replies_of(trace.record, trace.reply)
+
+
 def _created(trace: Trace) -> list[float]:
     """When responses were begun because of what was heard."""
     created = trace.record.all("response.created", trace.first_s)
-    return [at for at, event in created if event["response"]["id"] != trace.reply]
+    chain = _replies(trace)
+    return [at for at, event in created if event["response"]["id"] not in chain]
 
 
 def _done(trace: Trace) -> list[dict[str, Any]]:
     """Responses to what was heard that are over."""
     responses = [event["response"] for _, event in trace.record.all("response.done", trace.first_s)]
-    return [response for response in responses if response["id"] != trace.reply]
+    chain = _replies(trace)
+    return [response for response in responses if response["id"] not in chain]
 
 
 def _reply_end(trace: Trace) -> float | None:
@@ -281,7 +291,8 @@ def _transcripts(trace: Trace) -> list[str]:
 
 def _answer(trace: Trace) -> str:
     deltas = trace.record.all("response.output_audio_transcript.delta", trace.first_s)
-    return "".join(event["delta"] for _, event in deltas if event["response_id"] != trace.reply)
+    chain = _replies(trace)
+    return "".join(event["delta"] for _, event in deltas if event["response_id"] not in chain)
 
 
 def _why(response: dict[str, Any]) -> str:

@@ -34,6 +34,8 @@ class Player:
         self.pieces: list[Piece] = []
         self.chunks: dict[str, list[tuple[float, float]]] = {}
         """Of each response: (arrival, seconds) of its sound, as :func:`voicechat.bench.measures.play` takes them."""
+        self.sounds: dict[str, list[Pcm]] = {}
+        """Of each response all sound that came, played or not."""
         self._until = 0.0
         self._queue: list[tuple[Place, Piece]] = []
         self._cut: set[str] = set()
@@ -41,6 +43,7 @@ class Player:
     def push(self, now: float, place: Place, pcm: Pcm) -> None:
         """Sound (int16 ``[n]`` at 24 kHz) has come. What belongs to a stopped item is never played."""
         self.chunks.setdefault(place.response_id, []).append((now, len(pcm) / RATE))
+        self.sounds.setdefault(place.response_id, []).append(pcm)
         dead = place.item_id in self._cut
         for start in range(0, len(pcm), _PIECE):
             part = pcm[start : start + _PIECE]

@@ -19,7 +19,9 @@
                 count from when the cascade was asked)
                 ``behaviour`` fault -> {count, of, share}: of the turns at which it could happen
                 ``kinds`` kind -> {turns, good, void, failed, faults}
-                ``dips`` replies in which something was heard that were held, and went on: {count, of, p50, most}
+                ``dips`` replies in which something was heard that were held, or stopped, and went on:
+                {count, of, p50, most}. Over WebSocket the rest comes as another response; it is held against what was
+                received of the first (:mod:`voicechat.bench.realtime_rest`)
                 ``words_found`` mean share of the expected words in the transcripts
                 ``late_s`` by how much the client's microphone was late at most, over all turns: above :data:`LATE_S`
                 the machine was too busy for the figures to say much of the server

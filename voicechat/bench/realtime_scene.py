@@ -96,13 +96,18 @@ async def _answered(line: Line, last_s: float) -> None:
 
 
 async def _undisturbed(line: Line, reply: str | None) -> None:
-    """Wait until what was heard must have been judged: over WebRTC until the reply has been played."""
+    """Wait until what was heard must have been judged: over WebRTC until the reply has been played, and over WebSocket
+    the rest of it, if the player was stopped and the server goes on with it."""
     begun = time.perf_counter()
     if line.transport == "webrtc":
         await _until(line, lambda: not line.busy(), _WHOLE_ANSWER_S)
     left = _NOTHING_S - (time.perf_counter() - begun)
     if line.record.stop_of(reply) is None:
         await _until(line, lambda: line.record.stop_of(reply) is not None, max(left, _AFTERWARDS_S))
+    stop = line.record.stop_of(reply)
+    if stop is not None and line.transport == "ws":
+        await _until(line, lambda: line.record.first("response.created", stop) is not None, _NOTHING_S)
+        await _until(line, lambda: not line.busy() and _played_out(line), _WHOLE_ANSWER_S)
 
 
 async def _interrupted(line: Line, reply: str | None, first_s: float, last_s: float) -> None:
@@ -114,13 +119,19 @@ async def _interrupted(line: Line, reply: str | None, first_s: float, last_s: fl
         return
 
     def answered() -> bool:
-        created = line.record.first("response.created", stop)
-        if created is None or created < last_s:
+        created = line.record.first("response.created", max(stop, last_s))
+        if created is None:
             return False
         return any(p.audible and p.received > created for p in line.record.pieces[-50:])
 
     if not await _until(line, answered, _left(last_s)) and line.busy():
         await _until(line, answered, _WHOLE_ANSWER_S)
+
+
+def _played_out(line: Line) -> bool:
+    """True if nothing is left to be played."""
+    last = next((piece.played for piece in reversed(line.record.pieces) if piece.played is not None), None)
+    return last is None or last < time.perf_counter()
 
 
 def _left(last_s: float) -> float:

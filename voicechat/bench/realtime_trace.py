@@ -129,13 +129,16 @@ class News:
 @dataclass(slots=True)
 class Record:
     """All that came over a line: events with their time of arrival, pieces of sound, and when the client stopped its
-    player (or the server did) because somebody spoke, with the response that was cut. ``chunks`` of each response, if
-    sound comes ahead of its time: (arrival, seconds), as :func:`voicechat.bench.measures.play` takes them."""
+    player (or the server did) because somebody spoke, with the response that was cut. Of each response, if sound comes
+    ahead of its time: ``chunks``, (arrival, seconds), as :func:`voicechat.bench.measures.play` takes them, ``sounds``,
+    all that came, and ``stopped_ms``, how much had been played when the player was stopped."""
 
     events: list[tuple[float, Event]] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
     stops: list[tuple[float, str]] = field(default_factory=list)
     chunks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    sounds: dict[str, list[Pcm]] = field(default_factory=dict)
+    stopped_ms: dict[str, int] = field(default_factory=dict)
     lost: str | None = None
 
     def all(self, kind: str, since: float = 0.0) -> list[tuple[float, Event]]:

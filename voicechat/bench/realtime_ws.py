@@ -29,7 +29,7 @@ class WsLine:
         self._ws = ws
         self.microphone = LiveMicrophone(RATE)
         self.player = Player()
-        self.record = Record(pieces=self.player.pieces, chunks=self.player.chunks)
+        self.record = Record(pieces=self.player.pieces, chunks=self.player.chunks, sounds=self.player.sounds)
         self.news = News()
         self._live: set[str] = set()
         self._out: asyncio.Queue[str] = asyncio.Queue()
@@ -120,6 +120,7 @@ class WsLine:
                 if (stopped := self.player.stop(now)) is not None:
                     place = stopped.place
                     self.record.stops.append((now, place.response_id))
+                    self.record.stopped_ms[place.response_id] = stopped.played_ms
                     self.tell(
                         "conversation.item.truncate",
                         item_id=place.item_id,
