@@ -119,7 +119,7 @@ def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag, detecto
         face_settings,
         extensions=[
             lambda app, cascade: webrtc.setup(app, cascade, rtc),
-            lambda app, _: stats.setup(app, coordinator, lag),
+            lambda app, _: stats.setup(app, coordinator, lag, profiling=server.profiling),
         ],
         stage_states=coordinator.stage_states,
     )

@@ -148,4 +148,3 @@ async def test_no_gpus_are_nothing_to_watch() -> None:
     async with load_watch.watching(load_watch.Gpus(_Library(fails=True))) as watched:
         await asyncio.sleep(0.05)
     assert watched.gpus == []
-    assert set(watched.client_lag_ms) == {"p50", "p99"}

@@ -9,8 +9,11 @@ REST; over WebSocket they are spoken in real time. ``--json`` prints one object:
 ``runs``      of each transport and number of users: ``figures``, ``stages``, ``totals``, ``handoff`` and
               ``loop_lag_ms`` as there (over WebSocket ``ttfa_s`` is from the response's creation), ``users``,
               ``good_users`` (users all of whose streams were good), ``gpus`` (of each: mean and p95 of the percent of
-              time in use, most MiB in use), ``client_lag_ms`` of the users' own loop: where it is not small, the users
-              were the bottleneck; ``row_faults``: rows that were read wrongly, and errors by text
+              time in use, most MiB in use), ``client_processes`` that the users were spread over, ``client_lag_ms`` of
+              the latest of their event loops: where it is not small, the users were the bottleneck; ``row_faults``:
+              rows that were read wrongly, and errors by text; ``profile``: null, or with ``--profile`` by process
+              (server, thinker, talker, voicebox) where its time goes while the same users ask on: ``host`` as in
+              :meth:`voicechat.stages.host.Host.profile` and ``engine`` as in :mod:`voicechat.stages.profile`
 ``naive``     null, or the baseline's ``facts``, ``figures``, ``stages`` and its ``throughput``
 ``ratios``    of each run: the throughput in seconds of sound a second, as a multiple of the baseline's
 """
@@ -33,14 +36,19 @@ from voicechat.bench.questions import QUESTIONS, questions
 if TYPE_CHECKING:
     import aiohttp
 
-    from voicechat.bench.askers import Asker
     from voicechat.bench.baseline import Baseline
     from voicechat.bench.chat_client import ChatClient
+    from voicechat.bench.load_users import UserPlan, Users
     from voicechat.bench.loop import Outcome
-    from voicechat.bench.turn import Question
 
 SCHEMA = "voicechat-load/1"
 TRANSPORTS = ("rest", "ws")
+PROFILE_LEAD_S = 1.0
+"""Seconds under load before a profile begins, and kept up after its end."""
+PROFILE_S = 2.0
+"""Seconds of timing in a profile."""
+PROFILE_GPU_S = 0.3
+"""Seconds in which a profile records what runs on the GPU; it may be 100,000 kernels a second."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--naive", action="store_true", help="also run the models one stage after another, between")
     parser.add_argument(
         "--naive-turns", type=positive, default=2, metavar="N", help="turns of the baseline after each step (2)"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="after each step, see where the time goes under the same load"
+    )
+    parser.add_argument(
+        "--client-processes", type=positive, metavar="N", help="processes of the users (by users and cores)"
     )
     parser.add_argument("--timeout", type=float, default=180.0, metavar="S", help="longest turn in seconds (180)")
     add_server_arguments(parser)
@@ -91,6 +105,8 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
 
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     machine = machine_facts()
+    if options.profile:
+        options.overrides = [*options.overrides, "server.profiling=true"]
     settings = cli.settings_of(options)
     transports = TRANSPORTS if options.transport == "both" else (options.transport,)
     sounds = await asyncio.to_thread(_sounds) if "ws" in transports else {}
@@ -107,7 +123,7 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
         except ClientError as error:
             raise BenchError(str(error)) from None
         baseline = await stack.enter_async_context(cli.running_baseline(options, settings, served))
-        steps = _Steps(options, http, client, sounds, baseline)
+        steps = _Steps(options, http, client, key, sounds, baseline)
         runs = [await steps.run(transport, users) for users in options.concurrency for transport in transports]
     naive = baseline.summary() if baseline is not None else None
     return {
@@ -166,6 +182,7 @@ class _Steps:
         options: argparse.Namespace,
         http: aiohttp.ClientSession,
         client: ChatClient,
+        api_key: str | None,
         sounds: dict[str, Any],
         baseline: Baseline | None,
     ) -> None:
@@ -174,6 +191,7 @@ class _Steps:
         self._options = options
         self._http = http
         self._client = client
+        self._api_key = api_key
         self._sounds = sounds
         self._baseline = baseline
         self._gpus = Gpus()
@@ -182,56 +200,74 @@ class _Steps:
     async def run(self, transport: str, users: int) -> dict[str, Any]:
         """One step: ``users`` at a time over ``transport``, then the baseline's turns."""
         from voicechat.bench.cli import say, server_stats
+        from voicechat.bench.load_users import Users, process_count
         from voicechat.bench.load_watch import watching
-        from voicechat.bench.loop import REST_S, closed_loop
 
         options = self._options
         count = max(users * options.turns_each, options.least)
-        asked = [self._question(text, transport) for text in questions(count)]
-        askers = [self._asker(transport) for _ in range(users)]
+        texts = list(questions(count))
+        processes = min(users, options.client_processes or process_count(users))
         say(f"{transport}: {users} users, {count} turns")
-        await closed_loop(askers, asked[:users])  # every user once, not counted
-        before = await server_stats(self._client)
-        async with watching(self._gpus) as watched:
-            outcome = await closed_loop(askers, asked)
-        after = await server_stats(self._client)
-        if self._baseline is not None:
-            await asyncio.sleep(REST_S)
-            if not self._warm:
-                await self._baseline.warm_up(asked[0])
-                self._warm = True
-            for question in asked[: options.naive_turns]:
-                await self._baseline.ask(self._question(question.text, "rest"))
-            await asyncio.sleep(REST_S)
+        async with Users.ready(self._plan(transport), users, processes) as askers:
+            await askers.ask(texts[:users])  # every user once, not counted
+            before = await server_stats(self._client)
+            async with watching(self._gpus) as watched:
+                outcome = await askers.ask(texts)
+            after = await server_stats(self._client)
+            lags = askers.lags
+            profile = await self._profile(askers, outcome, count) if options.profile else None
+        await self._ask_baseline(texts[: options.naive_turns])
         return {
             "transport": transport,
             "users": users,
             **_figures(outcome, before, after),
             "good_users": _good_users(outcome, users),
             "gpus": watched.gpus,
-            "client_lag_ms": watched.client_lag_ms,
+            "client_processes": processes,
+            "client_lag_ms": {"p50": max(lag[0] for lag in lags), "p99": max(lag[1] for lag in lags)},
+            "profile": profile,
         }
 
-    def _question(self, text: str, transport: str) -> Question:
-        from voicechat.bench.load_ws import RATE
+    async def _ask_baseline(self, texts: Sequence[str]) -> None:
+        from voicechat.bench.loop import REST_S
         from voicechat.bench.turn import Question
 
-        return Question(text) if transport == "rest" else Question(text, self._sounds[text], RATE)
+        if self._baseline is None:
+            return
+        await asyncio.sleep(REST_S)
+        if not self._warm:
+            await self._baseline.warm_up(Question(texts[0]))
+            self._warm = True
+        for text in texts:
+            await self._baseline.ask(Question(text))
+        await asyncio.sleep(REST_S)
 
-    def _asker(self, transport: str) -> Asker:
-        from voicechat.bench.askers import RestAsker
-        from voicechat.bench.load_ws import WsAsker
+    async def _profile(self, users: Users, outcome: Outcome, count: int) -> dict[str, Any]:
+        """Where the time goes while the users ask as many questions as keep them busy for long enough."""
+        needed = PROFILE_LEAD_S + PROFILE_S + PROFILE_GPU_S
+        more = max(1, round(count * (needed + PROFILE_LEAD_S) / max(outcome.wall_s, 0.1)))
+        asking = asyncio.create_task(users.ask(list(questions(more))))
+        await asyncio.sleep(PROFILE_LEAD_S)
+        path = f"{self._client.base}/v1/profile?seconds={PROFILE_S}&gpu_seconds={PROFILE_GPU_S}"
+        async with self._http.post(path, headers=self._client.headers) as response:
+            if response.status != 200:
+                raise BenchError(f"the server can't be profiled (HTTP {response.status}): it has to allow it")
+            found: dict[str, Any] = await response.json()
+        await asking
+        return found
+
+    def _plan(self, transport: str) -> UserPlan:
+        from voicechat.bench.load_users import UserPlan
 
         options = self._options
-        if transport == "rest":
-            return RestAsker(self._client, latency_first=True, max_tokens=options.max_tokens, timeout_s=options.timeout)
-        return WsAsker(
-            self._http,
+        return UserPlan(
+            transport,
             self._client.base,
-            headers=self._client.headers,
-            max_tokens=options.max_tokens,
-            silence_ms=options.silence_ms,
-            timeout_s=options.timeout,
+            self._api_key,
+            options.max_tokens,
+            options.silence_ms,
+            options.timeout,
+            self._sounds if transport == "ws" else {},
         )
 
 

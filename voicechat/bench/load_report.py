@@ -36,6 +36,13 @@ def as_text(report: Mapping[str, Any]) -> str:
         lines += [f"{run['transport']} {run['users']}: {count} x {text}" for text, count in run["errors"].items()]
         if run["row_faults"]:
             lines.append(f"{run['transport']} {run['users']}: {run['row_faults']} rows were read wrongly")
+    for run in report["runs"]:
+        if run["profile"] is not None:
+            lines += [
+                "",
+                f"{run['transport']} {run['users']}: where each process's time goes",
+                *_profile(run["profile"]),
+            ]
     if report["naive"] is not None:
         naive = report["naive"]
         lines += [
@@ -44,6 +51,29 @@ def as_text(report: Mapping[str, Any]) -> str:
             f"whole answer p50 {1000 * naive['figures']['ttfa_s']['p50']:.0f} ms",
         ]
     return "\n".join(lines)
+
+
+def _profile(profile: Mapping[str, Any]) -> list[str]:
+    """Of each process: its event loop, and the steps of its engine."""
+    lines = []
+    for name, found in profile.items():
+        host, engine = found["host"], found["engine"]
+        parts = ", ".join(f"{label} {share:.0%}" for label, share in host["share"].items())
+        lines.append(
+            f"  {name:10} loop {host['loop']:4.0%}, {host['messages_per_s']:6.0f} messages/s; {parts or 'no work'}"
+        )
+        if engine is None:
+            continue
+        step, gpu = engine["step_ms"], engine["gpu"]
+        parts = ", ".join(f"{label} {share:.0%}" for label, share in engine["share"].items())
+        lines.append(f"  {'':10} {engine['steps']} steps of {_number(step, 1)} ms: {parts}")
+        if gpu is not None:
+            copies = gpu["to_host"]
+            lines.append(
+                f"  {'':10} GPU busy {gpu['busy']:.0%}, {gpu['kernels']} kernels;"
+                f" to the host {copies['copies']} copies, {copies['bytes']} bytes, {gpu['rows_to_host']} of them rows"
+            )
+    return lines
 
 
 def _shown(figures: Mapping[str, Mapping[str, float]], name: str, which: str, scale: float, digits: int = 0) -> str:

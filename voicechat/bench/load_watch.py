@@ -1,4 +1,4 @@
-"""What the machine does while users are served: its GPUs, and how late the users' own event loop is."""
+"""What the machine does while users are served: its GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from voicechat.bench.measures import percentile
-from voicechat.looplag import LoopLag
 
 PERIOD_S = 0.1
 """Seconds between two looks at the GPUs."""
@@ -21,7 +20,6 @@ class Watched:
     """What was seen: of each GPU the share of time with a kernel on it, in percent, and the most memory in use."""
 
     gpus: list[dict[str, float]] = field(default_factory=list)
-    client_lag_ms: dict[str, float] = field(default_factory=dict)
 
 
 class Gpus:
@@ -57,21 +55,19 @@ class Gpus:
 @contextlib.asynccontextmanager
 async def watching(gpus: Gpus) -> AsyncIterator[Watched]:
     """Watch until the block ends; then the object that it got is filled in."""
-    watched, looks, lag = Watched(), list[list[tuple[float, float]]](), LoopLag()
+    watched, looks = Watched(), list[list[tuple[float, float]]]()
 
     async def look() -> None:
         while True:
             looks.append(await asyncio.to_thread(gpus.look))
             await asyncio.sleep(PERIOD_S)
 
-    tasks = [asyncio.create_task(look()), asyncio.create_task(lag.measure())]
+    looking = asyncio.create_task(look())
     try:
         yield watched
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    watched.client_lag_ms = {"p50": lag.percentile_ms(50), "p99": lag.percentile_ms(99)}
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
     for number in range(len(looks[0]) if looks else 0):
         used = [look[number][0] for look in looks]
         watched.gpus.append(

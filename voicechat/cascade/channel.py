@@ -32,6 +32,9 @@ class Channel(asyncio.Protocol):
         self._bodies: collections.deque[bytes] = collections.deque()
         self._more = asyncio.Event()
         self._lost = False
+        self.sent = 0
+        """Messages so far."""
+        self.received = 0
 
     @classmethod
     async def open(cls, sock: socket.socket) -> Channel:
@@ -45,6 +48,7 @@ class Channel(asyncio.Protocol):
             return
         if not self._unsent:
             self._loop.call_soon(self._flush)
+        self.sent += 1
         body = _encoder.encode(message)
         self._unsent += (_HEADER.pack(len(body)), body)
 
@@ -57,6 +61,7 @@ class Channel(asyncio.Protocol):
         """Messages until the other end closes."""
         while True:
             while self._bodies:
+                self.received += 1
                 yield _decoder.decode(self._bodies.popleft())
             if self._lost:
                 return

@@ -13,6 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from voicechat.cascade.api import (
     EARS_RATE,
@@ -38,8 +39,9 @@ from voicechat.cascade.messages import Call, Generate, Speak, Text, ToolSpec, Tu
 from voicechat.cascade.messages import Message as StageMessage
 from voicechat.cascade.pool import Pool
 from voicechat.cascade.response import ResponseState
-from voicechat.cascade.stage import StageLike
+from voicechat.cascade.stage import Stage, StageLike
 from voicechat.cascade.traffic import NOTHING_TO_SPEAK, Traffic
+from voicechat.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +139,24 @@ class Coordinator:
     def stage_states(self) -> dict[str, str]:
         """For health reports: ``up``, ``starting`` or ``down`` for each stage; a brain may be ``unreachable``."""
         return {stage.name: stage.state for stage in self.stages.values()}
+
+    async def profile(self, seconds: float, gpu_seconds: float) -> dict[str, Any]:
+        """Where the time goes, in this process (``server``) and in each stage; see ``Host.profile``."""
+        roles = [role for role, stage in self.stages.items() if isinstance(stage, Stage) and stage.up]
+        profiles = [self.stages[role].profile(seconds, gpu_seconds) for role in roles]  # type: ignore[attr-defined]
+        *found, server = await asyncio.gather(*profiles, self._profile_server(seconds))
+        return {"server": {"host": server, "engine": None}, **dict(zip(roles, found, strict=True))}
+
+    async def _profile_server(self, seconds: float) -> dict[str, Any]:
+        watch = Stopwatch()
+        self.traffic.watch_work(watch)
+        cpu, loop = time.process_time(), time.thread_time()
+        await asyncio.sleep(seconds)
+        cpu, loop = time.process_time() - cpu, time.thread_time() - loop
+        host = watch.stop()
+        messages = sum(count for label, count in host["calls"].items() if label != "pump")
+        wall = host["wall_s"]
+        return {**host, "cpu": cpu / wall, "loop": loop / wall, "messages_per_s": messages / wall}
 
     def _stage_died(self, role: str, stage: StageLike, how: str) -> None:
         """Fail what was inside a dead stage, with one clear error each, then bring the stage back."""

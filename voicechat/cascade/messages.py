@@ -126,6 +126,13 @@ class Shutdown(_Message, frozen=True):
     """Leave in good order."""
 
 
+class Profile(_Message, frozen=True):
+    """Look at your own work for ``seconds``, then for ``gpu_seconds`` at what it does on the GPU."""
+
+    seconds: float
+    gpu_seconds: float
+
+
 class Ping(_Message, frozen=True):
     """Say that you are well."""
 
@@ -145,6 +152,12 @@ class Pong(_Message, frozen=True):
     """The answer to :class:`Ping`: the stage is at work, its engine included."""
 
     number: int
+
+
+class Profiled(_Message, frozen=True):
+    """The answer to :class:`Profile`; see ``voicechat.stages.host``."""
+
+    report: dict[str, Any]
 
 
 class Failed(_Message, frozen=True):
@@ -239,12 +252,14 @@ class Sound(_Message, frozen=True):
     count: int
 
 
-ToThinker = Generate | Transcribe | Abort | Shutdown | Ping
-ToEars = Transcribe | Abort | Shutdown | Ping
-ToTalker = Speak | Text | Abort | Shutdown | Ping
-ToVoicebox = Decode | Shutdown | Ping
-FromThinker = Ready | Pong | Failed | Released | Piece | Called | Written | Transcript
-FromEars = Ready | Pong | Failed | Transcript
-FromTalker = Ready | Pong | Failed | Released | Codes | Spoken
-FromVoicebox = Ready | Pong | Failed | Sound
+ToAny = Shutdown | Ping | Profile
+FromAny = Ready | Pong | Profiled | Failed
+ToThinker = ToAny | Generate | Transcribe | Abort
+ToEars = ToAny | Transcribe | Abort
+ToTalker = ToAny | Speak | Text | Abort
+ToVoicebox = ToAny | Decode
+FromThinker = FromAny | Released | Piece | Called | Written | Transcript
+FromEars = FromAny | Transcript
+FromTalker = FromAny | Released | Codes | Spoken
+FromVoicebox = FromAny | Sound
 Message = ToThinker | ToTalker | ToVoicebox | FromThinker | FromTalker | FromVoicebox

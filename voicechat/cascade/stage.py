@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Message, Ping, Pong, Ready, Shutdown
+from voicechat.cascade.messages import Message, Ping, Pong, Profile, Profiled, Ready, Shutdown
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,8 @@ _spawn = multiprocessing.get_context("spawn")
 
 PING_PERIOD = 2.0
 """Seconds between two pings."""
+PROFILE_PATIENCE = 60.0
+"""Seconds that a stage may take to sum its profile up."""
 MAX_UNANSWERED = 30
 """Pings in a row after which a stage that says nothing is taken to hang, and is killed.
 
@@ -91,6 +93,7 @@ class Stage:
         self._max_unanswered = max_unanswered
         self._unanswered = 0
         self._hung = False
+        self._profile: asyncio.Future[dict[str, Any]] | None = None
 
     @property
     def up(self) -> bool:
@@ -131,6 +134,12 @@ class Stage:
         if self._channel is not None:
             self._channel.send(message)
 
+    async def profile(self, seconds: float, gpu_seconds: float) -> dict[str, Any]:
+        """What the stage says of its own work in the next seconds. Raises TimeoutError if it says nothing."""
+        self._profile = asyncio.get_running_loop().create_future()
+        self.send(Profile(seconds, gpu_seconds))
+        return await asyncio.wait_for(self._profile, seconds + gpu_seconds + PROFILE_PATIENCE)
+
     async def stop(self, patience: float = 10.0) -> None:
         """Ask the process to leave, and end its whole group after ``patience`` seconds."""
         self._stopping = True
@@ -155,6 +164,9 @@ class Stage:
                     self._ready.set_result(None)
                     work = self._ping(channel, process)
                     pinging = asyncio.get_running_loop().create_task(work, name=f"ping-{self.name}")
+            elif isinstance(message, Profiled):
+                if self._profile is not None and not self._profile.done():
+                    self._profile.set_result(message.report)
             elif not isinstance(message, Pong):
                 self._on_message(message)
         if pinging is not None:

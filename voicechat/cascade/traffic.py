@@ -46,6 +46,7 @@ from voicechat.cascade.pool import Pool
 from voicechat.cascade.response import ResponseState
 from voicechat.cascade.stage import StageLike
 from voicechat.cascade.tools import call_text
+from voicechat.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -76,17 +77,17 @@ class Traffic:
         self._died: dict[str, float] = {}
         self._moved: dict[int, ResponseState] = {}
         self._pumping = False
-        self._handlers = {
-            "thinker": self._from_thinker,
-            "ears": self._from_ears,
-            "talker": self._from_talker,
-            "voicebox": self._from_voicebox,
-        }
 
     @property
     def speaking(self) -> int:
         """Responses with sound that have not ended."""
         return sum(state.chunks is not None and not state.ended for state in self.states.values())
+
+    def watch_work(self, watch: Stopwatch) -> None:
+        """Have the stopwatch look at what is done for each stage's messages."""
+        for role in ("thinker", "ears", "talker", "voicebox"):
+            watch.watch(self, f"_from_{role}", f"from_{role}")
+        watch.watch(self, "_pump", "pump")
 
     # ---- what stages say
 
@@ -95,7 +96,7 @@ class Traffic:
 
         A stage of another role is one that no response goes through.
         """
-        handler = self._handlers.get(role)
+        handler = getattr(self, f"_from_{role}", None)
         if handler is None:
             return
         try:

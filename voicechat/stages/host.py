@@ -10,12 +10,14 @@ import os
 import signal
 import socket
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Message, Ping, Pong, Ready, Shutdown
+from voicechat.cascade.messages import Message, Ping, Pong, Profile, Profiled, Ready, Shutdown
+from voicechat.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 WATCH_PERIOD = 0.5
@@ -110,6 +112,36 @@ class Host(ABC):
             log.critical("a task of this stage failed", exc_info=error)
             os.killpg(0, signal.SIGKILL)
 
+    def watch_work(self, watch: Stopwatch) -> None:
+        """Have the stopwatch look at this process's own work; see :meth:`profile`."""
+
+    async def profile_engine(self, step: str) -> dict[str, Any] | None:
+        """Tell the engine's worker to ``begin``, to ``record`` and to ``finish`` (then with its report)."""
+        return None
+
+    async def profile(self, message: Profile) -> dict[str, Any]:
+        """Look at this stage for a while.
+
+        ``host``: of this process ``cpu`` (processor seconds a second, all threads), ``loop`` (those of the event loop's
+        thread), ``messages_per_s`` out and in, and the ``share`` of the time that single parts of it took, with
+        ``calls``. ``engine``: see :mod:`voicechat.stages.profile`; null without one.
+        """
+        watch, channel = Stopwatch(), self.channel
+        self.watch_work(watch)
+        await self.profile_engine("begin")
+        before = (time.process_time(), time.thread_time(), channel.sent + channel.received)
+        await asyncio.sleep(message.seconds)
+        after = (time.process_time(), time.thread_time(), channel.sent + channel.received)
+        host = watch.stop()
+        rates = [(new - old) / host["wall_s"] for old, new in zip(before, after, strict=True)]
+        host |= dict(zip(("cpu", "loop", "messages_per_s"), rates, strict=True))
+        await self.profile_engine("record")
+        await asyncio.sleep(message.gpu_seconds)
+        return {"host": host, "engine": await self.profile_engine("finish")}
+
+    async def _profile(self, message: Profile) -> None:
+        self.channel.send(Profiled(await self.profile(message)))
+
     async def _pong(self, number: int) -> None:
         await self.answer()
         self.channel.send(Pong(number))
@@ -122,6 +154,8 @@ class Host(ABC):
                 break
             if isinstance(message, Ping):
                 self.spawn(self._pong(message.number), f"ping-{message.number}")
+            elif isinstance(message, Profile):
+                self.spawn(self._profile(message), "profile")
             else:
                 self.handle(message)
         for task in list(self._tasks):

@@ -17,6 +17,7 @@ from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.stages.host import Host, engine_prompt, prepare_process, run_host
 from voicechat.stages.placement import Placement, engine_options, prepare_engine
 from voicechat.stages.progress import Progress
+from voicechat.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -194,6 +195,8 @@ class Talker(Host):
         if utterance.closed and not utterance.unread:
             rows += utterance.frontend.finish()
             utterance.final = True
+        if not rows and not utterance.final:
+            return False
         last_row = self.pool.spec.max_rows - 1
         pairs = [(row.symbol, min(row.token, last_row) if utterance.rows else -1) for row in rows]
         try:
@@ -303,6 +306,15 @@ class Talker(Host):
             self._waker.sendto(b".", self._wake_address)
         except BlockingIOError:
             pass  # its queue is full of wake-ups already
+
+    def watch_work(self, watch: Stopwatch) -> None:
+        watch.watch(self._engine.output_processor, "process_outputs", "engine_outputs")
+        watch.watch(self.channel, "send", "send")
+        watch.watch(self, "handle", "handle")
+
+    async def profile_engine(self, step: str) -> dict[str, Any] | None:
+        found: list[dict[str, Any] | None] = await self._engine.collective_rpc(f"profile_{step}")
+        return found[0]
 
     async def answer(self) -> None:
         await self._engine.is_sleeping()  # goes to the engine core and back

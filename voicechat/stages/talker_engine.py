@@ -22,6 +22,7 @@ from voicechat.models.embedded.talker import ADVANCES, BOS, LEFT, NONE_SYMBOL, R
 from voicechat.stages.bookkeeping import CONFIG_KEY, acknowledge, open_pool, request_facts, spans
 from voicechat.stages.conditioning import DeviceConditioning, Entry
 from voicechat.stages.host import die_with_parent
+from voicechat.stages.profile import ProfiledWorker
 from voicechat.stages.rows import ON_HOST, FaultReport, KeeperWatch, announced, open_rows
 from voicechat.stages.runner import InputHook
 from voicechat.stages.talker import WINDOWS
@@ -136,7 +137,7 @@ class _Row:
         self.pointer = self.base
 
 
-class TalkerWorker(Worker):
+class TalkerWorker(ProfiledWorker, Worker):
     """Adds the text rows to the input embeddings, for all requests of a step at once.
 
     The engine's facts say where: on the ``host``, by numpy, which suits a model on the CPU, or on the ``device``.
@@ -188,6 +189,12 @@ class TalkerWorker(Worker):
             return super().execute_model(scheduler_output)
         finally:
             self._output = None
+
+    def profile_hooks(self) -> list[tuple[Any, str]]:
+        return [(self._hook, "_condition")]
+
+    def profile_row_bytes(self) -> int:
+        return 2 * self._pool.spec.hidden_size
 
     def _condition(self, request_ids: Sequence[str], ids: torch.Tensor, embeddings: torch.Tensor, embed: Any) -> None:
         assert self._output is not None

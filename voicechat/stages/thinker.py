@@ -27,6 +27,7 @@ from voicechat.cascade.tools import as_text
 from voicechat.stages.ears import EarsSpec, Listener
 from voicechat.stages.host import Host, engine_prompt, prepare_process, run_host
 from voicechat.stages.placement import Placement, engine_options, prepare_engine
+from voicechat.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +194,15 @@ class Thinker(Host):
             f"of which the messages take {prompt}."
         )
         return Failed(message.id, text, invalid=True, param="max_tokens", code="context_length_exceeded")
+
+    def watch_work(self, watch: Stopwatch) -> None:
+        watch.watch(self._engine.output_processor, "process_outputs", "engine_outputs")
+        watch.watch(self.channel, "send", "send")
+        watch.watch(self, "handle", "handle")
+
+    async def profile_engine(self, step: str) -> dict[str, Any] | None:
+        found: list[dict[str, Any] | None] = await self._engine.collective_rpc(f"profile_{step}")
+        return found[0]
 
     async def answer(self) -> None:
         await self._engine.is_sleeping()  # goes to the engine core and back

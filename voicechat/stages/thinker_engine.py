@@ -24,6 +24,7 @@ from voicechat.stages.bookkeeping import (
     start_positions,
 )
 from voicechat.stages.host import die_with_parent
+from voicechat.stages.profile import ProfiledWorker, know_scheduler
 from voicechat.stages.rows import (
     ON_HOST,
     DeviceRowWriter,
@@ -53,6 +54,7 @@ class Acks:
         super().__init__(*args, **kwargs)
         self.pool = open_pool(self.vllm_config)  # type: ignore[attr-defined]
         self._seen: set[str] = set()
+        know_scheduler(self)
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         output: SchedulerOutput = super().schedule(*args, **kwargs)  # type: ignore[misc]
@@ -76,7 +78,7 @@ class AsyncAckScheduler(Acks, AsyncScheduler):
     """For engines that schedule a step while the one before it runs."""
 
 
-class ThinkerWorker(Worker):
+class ThinkerWorker(ProfiledWorker, Worker):
     """Copies hidden states from the model's output into the pool, once per row, right after each forward pass."""
 
     def init_device(self) -> None:
@@ -114,6 +116,12 @@ class ThinkerWorker(Worker):
                 self._watch.check()
                 self._hand_over(self._writer, state.hidden_states, scheduler_output)
         return result
+
+    def profile_hooks(self) -> list[tuple[Any, str]]:
+        return [(self, "_capture"), (self, "_hand_over")]
+
+    def profile_row_bytes(self) -> int:
+        return 2 * self._pool.spec.hidden_size
 
     def _hand_over(self, writer: RowWriter, hidden: torch.Tensor, output: SchedulerOutput) -> None:
         """Enqueue the copies of this step's new rows, before the step's tokens are drawn on the same stream."""

@@ -7,7 +7,7 @@ import logging
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ from voicechat.cascade.messages import Decode, Message, Sound
 from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.stages.host import Host, prepare_process, run_host
 from voicechat.stages.placement import Placement, see_gpus
+from voicechat.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from voicechat.stages.decoder import Decoder
@@ -94,7 +95,8 @@ class VoiceBox(Host):
                 await self._more.wait()
             length = len(self._waiting[0].codes)
             batch = [message for message in self._waiting if len(message.codes) == length][: self.config.max_batch]
-            self._waiting = [message for message in self._waiting if not any(message is other for other in batch)]
+            taken = set(map(id, batch))
+            self._waiting = [message for message in self._waiting if id(message) not in taken]
             sounds = await loop.run_in_executor(self._thread, self._decode, batch)
             for message, sound in zip(batch, sounds, strict=True):
                 step = len(sound) // length
@@ -106,6 +108,23 @@ class VoiceBox(Host):
         """Codes of one length, each in its voice, to int16 sound ``[batch, steps * 960]``."""
         assert self._decoder is not None
         return self._decoder.decode([message.codes for message in batch], [message.voice for message in batch])
+
+    def watch_work(self, watch: Stopwatch) -> None:
+        watch.watch(self, "_decode", "decode")
+        watch.watch(self.pool, "write_pcm", "write_pcm")
+        watch.watch(self.channel, "send", "send")
+
+    async def profile_engine(self, step: str) -> dict[str, Any] | None:
+        from voicechat.stages.profile import Profiler
+
+        if step == "begin":
+            self._profiler = Profiler(self, [], 2 * self.config.pool.hidden_size)
+            return None
+        work = asyncio.get_running_loop().run_in_executor
+        if step == "record":
+            await work(self._thread, self._profiler.record, self.config.place.on_gpu)
+            return None
+        return await work(self._thread, self._profiler.finish)
 
     async def answer(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)
