@@ -221,7 +221,8 @@ class VoiceBoxSettings(_Section):
 class EarsSettings(_Section):
     """Speech to text for Thinkers that can't hear."""
 
-    threads: int = Field(default=2, ge=1)
+    threads: int = Field(default=2, ge=1, description="of each worker")
+    workers: int = Field(default=1, ge=1, description="sounds heard at once")
     beam_size: int = Field(default=3, ge=1)
     compute_type: Literal["int8", "int8_float32", "float32", "float16", "int8_float16"] = "int8"
 

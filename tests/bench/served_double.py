@@ -19,8 +19,23 @@ from voicechat.media.rtc import PeerSettings
 LOOPBACK = IceSettings(interfaces=("none",), loopback=True)
 
 
-def make_app(cascade: DoubleCascade, settings: FaceSettings | None = None) -> web.Application:
-    """All faces, and ``/v1/stats`` with counters that go up by 100 rows each time they are read."""
+PROFILE = {
+    "server": {"host": {"loop": 0.4, "cpu": 0.5, "messages_per_s": 900.0, "share": {"pump": 0.1}}, "engine": None},
+    "talker": {
+        "host": {"loop": 0.2, "cpu": 0.3, "messages_per_s": 800.0, "share": {}},
+        "engine": {
+            "steps": 100,
+            "step_ms": 5.0,
+            "share": {"schedule": 0.2, "rest": 0.8},
+            "gpu": {"busy": 0.5, "kernels": 3, "to_host": {"copies": 9, "bytes": 90}, "rows_to_host": 0},
+        },
+    },
+    "voicebox": {"error": "no answer"},
+}
+
+
+def make_app(cascade: DoubleCascade, settings: FaceSettings | None = None, *, profile: bool = True) -> web.Application:
+    """All faces, ``POST /v1/profile`` if wanted, and ``/v1/stats`` with counters that go up by 100 rows a reading."""
     reads = 0
 
     async def stats(_: web.Request) -> web.Response:
@@ -30,15 +45,20 @@ def make_app(cascade: DoubleCascade, settings: FaceSettings | None = None) -> we
         pool = {"rows_written": rows, "write_ns": rows * 5000, "rows_read": rows * 2, "read_ns": rows * 60_000}
         return web.json_response({"pool": pool, "loop_lag_ms": {"p50": 0.1, "p99": 0.9}})
 
+    async def profiled(_: web.Request) -> web.Response:
+        return web.json_response(PROFILE)
+
     def extend(app: web.Application, _: Any) -> None:
         webrtc.setup(app, cascade, webrtc.RtcSettings(peer=PeerSettings(ice=LOOPBACK)))
         app.router.add_get("/v1/stats", stats)
+        if profile:
+            app.router.add_post("/v1/profile", profiled)
 
     return create_app(cascade, settings, extensions=[extend])
 
 
 @contextlib.contextmanager
-def served(cascade: DoubleCascade, settings: FaceSettings | None = None) -> Iterator[str]:
+def served(cascade: DoubleCascade, settings: FaceSettings | None = None, *, profile: bool = True) -> Iterator[str]:
     """The server's address; it is gone after the block."""
     address: list[str] = []
     running = threading.Event()
@@ -46,7 +66,7 @@ def served(cascade: DoubleCascade, settings: FaceSettings | None = None) -> Iter
     stop = asyncio.Event()
 
     async def run() -> None:
-        runner = web.AppRunner(make_app(cascade, settings))
+        runner = web.AppRunner(make_app(cascade, settings, profile=profile))
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         address.append(f"http://127.0.0.1:{runner.addresses[0][1]}")

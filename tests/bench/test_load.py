@@ -68,6 +68,30 @@ def test_users_grow_over_both_transports(server: str, capsys: pytest.CaptureFixt
     assert "rest" in text and "ws" in text
 
 
+def test_a_profile_is_taken_after_each_step(server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--server", server, "--transport", "rest", "--concurrency", "2", "--least", "2", "--turns-each", "1")
+    code, report = run(capsys, *words, "--profile", "--client-processes", "2")
+    assert code == 0
+    assert report["runs"][0]["client_processes"] == 2
+    assert report["runs"][0]["totals"]["turns"] == 2
+    profile = report["runs"][0]["profile"]
+    assert profile["talker"]["engine"]["gpu"]["rows_to_host"] == 0
+    text = as_text(report)
+    assert "100 steps" in text
+    assert "0 of them rows" in text
+    assert "no answer" in text
+
+
+def test_a_server_that_does_not_allow_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(DoubleCascade(), profile=False) as base:
+        code, report = run(
+            capsys, "--server", base, "--transport", "rest", "--concurrency", "1", "--least", "1", "--profile"
+        )
+    assert code == 0
+    assert "404" in report["runs"][0]["profile"]["server"]["error"]
+    assert "has to allow it" in as_text(report)
+
+
 def test_failures_are_told_by_their_text(capsys: pytest.CaptureFixture[str]) -> None:
     from voicechat.cascade.api import StageFailed
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Any
 
 from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Abort, Generate, Message, Piece, Released
@@ -67,6 +68,19 @@ def run_without_answers(sock: socket.socket) -> None:
     """A stage that does its work, and nothing else."""
     prepare_process(1)
     run_host(sock, lambda channel: _Mute(channel, 0.0))
+
+
+class _Unseen(SmallStage):
+    """Can't be looked into."""
+
+    async def profile_engine(self, step: str) -> dict[str, Any] | None:
+        raise RuntimeError("not now")
+
+
+def run_unseen(sock: socket.socket) -> None:
+    """A stage that is well, but has an engine that can't be profiled."""
+    prepare_process(1)
+    run_host(sock, lambda channel: _Unseen(channel, 0.0))
 
 
 def run_broken(sock: socket.socket) -> None:

@@ -55,6 +55,24 @@ async def watched() -> AsyncIterator[Watched]:
     await asyncio.wait_for(made.stage.stop(), PATIENCE)
 
 
+async def test_a_stage_looks_at_itself(watched: Watched) -> None:
+    found = await asyncio.wait_for(watched.stage.profile(0.05, 0.0), PATIENCE)
+    assert found["engine"] is None
+    assert {"wall_s", "cpu", "loop", "messages_per_s", "share", "calls"} == set(found["host"])
+    assert watched.messages == []
+    assert watched.deaths == []
+
+
+async def test_a_look_that_fails_ends_nothing() -> None:
+    made = Watched(small_stage.run_unseen)
+    await asyncio.wait_for(made.stage.start(), PATIENCE)
+    try:
+        assert await asyncio.wait_for(made.stage.profile(0.05, 0.0), PATIENCE) == {"error": "not now"}
+        assert made.stage.up
+    finally:
+        await asyncio.wait_for(made.stage.stop(), PATIENCE)
+
+
 async def test_a_stage_that_is_well(watched: Watched) -> None:
     stage = watched.stage
     assert stage.up

@@ -57,6 +57,9 @@ def _profile(profile: Mapping[str, Any]) -> list[str]:
     """Of each process: its event loop, and the steps of its engine."""
     lines = []
     for name, found in profile.items():
+        if "error" in found:
+            lines.append(f"  {name:10} {found['error']}")
+            continue
         host, engine = found["host"], found["engine"]
         parts = ", ".join(f"{label} {share:.0%}" for label, share in host["share"].items())
         lines.append(

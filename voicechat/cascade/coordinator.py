@@ -143,9 +143,17 @@ class Coordinator:
     async def profile(self, seconds: float, gpu_seconds: float) -> dict[str, Any]:
         """Where the time goes, in this process (``server``) and in each stage; see ``Host.profile``."""
         roles = [role for role, stage in self.stages.items() if isinstance(stage, Stage) and stage.up]
-        profiles = [self.stages[role].profile(seconds, gpu_seconds) for role in roles]  # type: ignore[attr-defined]
+        profiles = [self._profile_stage(role, seconds, gpu_seconds) for role in roles]
         *found, server = await asyncio.gather(*profiles, self._profile_server(seconds))
         return {"server": {"host": server, "engine": None}, **dict(zip(roles, found, strict=True))}
+
+    async def _profile_stage(self, role: str, seconds: float, gpu_seconds: float) -> dict[str, Any]:
+        stage = self.stages[role]
+        assert isinstance(stage, Stage)
+        try:
+            return await stage.profile(seconds, gpu_seconds)
+        except TimeoutError:
+            return {"error": "no answer"}
 
     async def _profile_server(self, seconds: float) -> dict[str, Any]:
         watch = Stopwatch()

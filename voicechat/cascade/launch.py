@@ -197,7 +197,13 @@ def thinker_config(settings: Settings, paths: AssembledPaths, spec: PoolSpec, le
 def ears_spec(settings: Settings, paths: AssembledPaths) -> EarsSpec:
     """Which ears listen, and how."""
     mine = settings.ears
-    return EarsSpec(dir=str(paths.ears), threads=mine.threads, beam_size=mine.beam_size, compute_type=mine.compute_type)
+    return EarsSpec(
+        dir=str(paths.ears),
+        threads=mine.threads,
+        beam_size=mine.beam_size,
+        compute_type=mine.compute_type,
+        workers=mine.workers,
+    )
 
 
 def talker_config(

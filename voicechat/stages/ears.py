@@ -19,12 +19,13 @@ from voicechat.stages.host import Host, prepare_process, run_host
 
 
 class EarsSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Which ears: ``dir`` is their model's local folder."""
+    """Which ears: ``dir`` is their model's local folder, ``workers`` the sounds that are heard at once."""
 
     dir: str
     threads: int
     beam_size: int
     compute_type: str = "int8"
+    workers: int = 1
 
 
 class EarsConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,14 +37,14 @@ class EarsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listener:
-    """Transcribes for a host, one sound at a time, in a thread of its own. ``spec`` None: a host without ears."""
+    """Transcribes for a host, in threads of its own, first come, first served. ``spec`` None: a host without ears."""
 
     def __init__(self, host: Host, pool: Pool, spec: EarsSpec | None) -> None:
         self._host = host
         self._pool = pool
         self._spec = spec
         self._running: dict[int, Future[str]] = {}
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ears")
+        self._thread = ThreadPoolExecutor(spec.workers if spec is not None else 1, thread_name_prefix="ears")
         self._ears: Any = None
 
     def load(self) -> asyncio.Future[None]:
@@ -56,7 +57,13 @@ class Listener:
             return
         from voicechat.models.embedded.ears import Ears
 
-        self._ears = Ears(spec.dir, threads=spec.threads, beam_size=spec.beam_size, compute_type=spec.compute_type)
+        self._ears = Ears(
+            spec.dir,
+            threads=spec.threads,
+            beam_size=spec.beam_size,
+            compute_type=spec.compute_type,
+            workers=spec.workers,
+        )
         self._ears.warm_up()
 
     def listen(self, message: Transcribe) -> None:

@@ -125,6 +125,7 @@ class Host(ABC):
         ``host``: of this process ``cpu`` (processor seconds a second, all threads), ``loop`` (those of the event loop's
         thread), ``messages_per_s`` out and in, and the ``share`` of the time that single parts of it took, with
         ``calls``. ``engine``: see :mod:`voicechat.stages.profile`; null without one.
+        A look that failed is an ``error``.
         """
         watch, channel = Stopwatch(), self.channel
         self.watch_work(watch)
@@ -140,7 +141,12 @@ class Host(ABC):
         return {"host": host, "engine": await self.profile_engine("finish")}
 
     async def _profile(self, message: Profile) -> None:
-        self.channel.send(Profiled(await self.profile(message)))
+        try:
+            report = await self.profile(message)
+        except Exception as error:  # vLLM has no narrower one for a call that failed, and a look must not end a stage
+            log.exception("the profile failed")
+            report = {"error": str(error)}
+        self.channel.send(Profiled(report))
 
     async def _pong(self, number: int) -> None:
         await self.answer()

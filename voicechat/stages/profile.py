@@ -60,9 +60,9 @@ class Profiler:
         if on_gpu:
             import torch
 
-            self._begun = time.perf_counter()
             self._recording = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
             self._recording.start()
+            self._begun = time.perf_counter()
 
     def finish(self) -> dict[str, Any]:
         """End, and say what was seen."""

@@ -32,14 +32,24 @@ NO_SPEECH = 0.9
 
 
 class Ears:
-    """Speech to text. ``folder`` holds a CTranslate2 Whisper model; the rest is as in faster-whisper."""
+    """Speech to text. ``folder`` holds a CTranslate2 Whisper model; the rest is as in faster-whisper.
 
-    def __init__(self, folder: str, *, threads: int, beam_size: int, compute_type: str = "int8") -> None:
+    As many callers' threads as there are ``workers`` are served at once, each by ``threads`` threads.
+    """
+
+    def __init__(
+        self, folder: str, *, threads: int, beam_size: int, compute_type: str = "int8", workers: int = 1
+    ) -> None:
         from faster_whisper import WhisperModel
         from faster_whisper.tokenizer import Tokenizer
 
         self._model: WhisperModel = WhisperModel(
-            folder, device="cpu", compute_type=compute_type, cpu_threads=threads, local_files_only=True
+            folder,
+            device="cpu",
+            compute_type=compute_type,
+            cpu_threads=threads,
+            num_workers=workers,
+            local_files_only=True,
         )
         self._tokenizer = Tokenizer(self._model.hf_tokenizer, multilingual=False, task="transcribe", language="en")
         self._prompt = self._model.get_prompt(self._tokenizer, [], without_timestamps=True)
