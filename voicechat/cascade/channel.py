@@ -11,6 +11,7 @@ import collections
 import socket
 import struct
 from collections.abc import AsyncIterator
+from typing import cast
 
 import msgspec
 
@@ -78,8 +79,7 @@ class Channel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is taken over."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not of that class
 
     def data_received(self, data: bytes) -> None:
         """Cut whole messages off."""
