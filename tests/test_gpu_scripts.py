@@ -124,11 +124,11 @@ def test_every_step_names_what_is_there() -> None:
     import argparse
 
     smoke = script("smoke")
-    options = argparse.Namespace(work="/w", home="/h", concurrency="1", site="/s")
+    options = argparse.Namespace(work="/w", home="/h", concurrency="1", site="/s", out="/o")
     for _, commands in smoke.steps(options).values():
         for command in commands:
             for word in command:
                 if word.startswith("tests/") or "/scripts/gpu/" in word:
                     assert (FOLDER.parent.parent / word).is_file(), word
-    done = subprocess.run([sys.executable, FOLDER / "smoke", "--help"], capture_output=True, text=True, check=True)
-    assert all(name in done.stdout or name for name in smoke.steps(options))
+    assert smoke.__doc__ is not None
+    assert all(f"\n    {name} " in smoke.__doc__ for name in smoke.steps(options))
