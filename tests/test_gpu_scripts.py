@@ -6,7 +6,6 @@ import importlib.machinery
 import importlib.util
 import json
 import struct
-import subprocess
 import sys
 import tarfile
 import zipfile
