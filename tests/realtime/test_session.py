@@ -447,6 +447,24 @@ def test_function_call_round_trip():
     bench.check()
 
 
+def test_the_result_of_a_call_that_nobody_made():
+    bench = Bench()
+    output = {"type": "function_call_output", "call_id": "call_x", "output": "sunny"}
+    bench.tell("conversation.item.create", item=output)
+    wrong = {"code": "invalid_tool_call_id", "message": "Tool call ID 'call_x' not found in conversation."}
+    assert bench.error().items() >= {**wrong, "type": "invalid_request_error", "event_id": "mine"}.items()
+    bench.tell("response.create", response={"input": [output]})
+    assert bench.error()["code"] == "invalid_tool_call_id" and not bench.session.conversation.items
+    call = {"type": "function_call", "call_id": "call_x", "name": "look", "arguments": "{}"}
+    bench.tell("response.create", response={"input": [call, output], "conversation": "none"})
+    assert [text for _, text in bench.asked()[-2:]] == ["look", "sunny"]
+    bench.finish()
+    bench.tell("conversation.item.create", item=call)
+    bench.tell("conversation.item.create", item=output)
+    assert [item.type for item in bench.session.conversation.items] == ["function_call", "function_call_output"]
+    bench.check()
+
+
 def test_voice_locks_and_model_stays():
     bench = Bench(SessionConfig("", "anna", model="gpt-realtime"))
     bench.tell("session.update", session={"model": "gpt-realtime", "audio": {"output": {"voice": "ben"}}})

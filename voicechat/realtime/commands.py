@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from voicechat.realtime import client_events as ce
@@ -81,6 +82,7 @@ class Commands:
         item = parse_item(body.item, session.config.input_format)
         if item.type == "function_call" and not item.call_id:
             item.call_id = session.out.new_id("call")
+        _check_call(item, session.conversation.items)
         session.conversation.insert(item, body.previous)
         self._hear(item)
 
@@ -124,7 +126,7 @@ class Commands:
         session = self._session
         if len(values) > MAX_INPUT_ITEMS:
             raise ClientError(f"At most {MAX_INPUT_ITEMS} items can be given.", param="response.input")
-        items = []
+        items: list[Item] = []
         for index, value in enumerate(values):
             fields = Fields(value, f"response.input[{index}]")
             if fields.get("type") == "item_reference":
@@ -139,6 +141,7 @@ class Commands:
                 raise wrong_type(fields.path("type"), "a string", None)
             item = parse_item(fields, session.config.input_format)
             item.id = item.id or session.out.new_id("item")
+            _check_call(item, (*session.conversation.items, *items))
             items.append(item)
         return items
 
@@ -150,6 +153,15 @@ class Commands:
             raise ClientError(message, code="response_cancel_not_active", param="response_id" if response_id else None)
         self._session.replies.cancel("client_cancelled")
         self._session.reply_if_owed()
+
+
+def _check_call(item: Item, known: Iterable[Item]) -> None:
+    """What a function gave back belongs to a call. Raises :class:`ClientError`."""
+    if item.type != "function_call_output":
+        return
+    if not any(other.type == "function_call" and other.call_id == item.call_id for other in known):
+        message = f"Tool call ID '{item.call_id}' not found in conversation."
+        raise ClientError(message, code="invalid_tool_call_id")
 
 
 def _seconds(part: Part) -> float:
