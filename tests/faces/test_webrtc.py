@@ -181,7 +181,14 @@ async def test_manual_mode_and_server_side_truncation(serve):
     await asyncio.sleep(1.0)
     client.tell("output_audio_buffer.clear")
     truncated = await client.wait_for("conversation.item.truncated")
-    assert truncated["audio_end_ms"] == pytest.approx(1000, abs=250)
+    order = [
+        "input_audio_buffer.committed", "response.created", "response.output_item.added", "output_audio_buffer.started",
+        "output_audio_buffer.cleared", "conversation.item.truncated",
+    ]  # fmt: skip
+    assert [event["type"] for event in client.events if event["type"] in order] == order
+    (added,) = client.all("response.output_item.added")
+    assert truncated["item_id"] == added["item"]["id"]
+    assert 0 < truncated["audio_end_ms"] < 40 * 300, "what was played, which is not all that was made"
     client.tell("conversation.item.retrieve", item_id=truncated["item_id"])
     (part,) = (await client.wait_for("conversation.item.retrieved"))["item"]["content"]
     assert len(part["transcript"].split()) == pytest.approx(truncated["audio_end_ms"] / 300, abs=1.01)
