@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,22 @@ import pytest
 import torch
 
 from voicechat.models.embedded.talker import Conditioner, load_talker
-from voicechat.models.embedded.voicebox import load_voicebox
-from voicechat.models.embedded.weights import CARD_FILE
-from voicechat.train.cli import TINY_TALKER, add_arguments, main, thinker_paths
+from voicechat.models.embedded.voicebox import left_context, load_voicebox
+from voicechat.models.embedded.weights import (
+    CARD_FILE,
+    TALKER_FILE,
+    VOICE_FILE,
+    VOICEBOX_FILE,
+    load_tensors,
+    load_voice_config,
+    random_weights,
+)
+from voicechat.train.cli import TINY_TALKER, add_arguments, main, thinker_paths, tiny_voicebox_plan
 from voicechat.train.common import Work
+from voicechat.train.evaluate import decode_chunked
+from voicechat.train.pack import pack_decoder
 from voicechat.train.thinkers import TrainingThinker
+from voicechat.train.voicebox import voicebox_step
 
 
 def run(*arguments: str) -> int:
@@ -157,3 +169,81 @@ def test_replies_and_hidden_states(tiny_thinker: Path) -> None:
     with torch.inference_mode():
         hidden = thinker.model.model(input_ids=ids).last_hidden_state[0]
     np.testing.assert_allclose(states[:4], hidden[len(prompt) - 1 : -1].numpy(), atol=2e-2)
+
+
+@pytest.fixture(scope="module")
+def weights(work: Work, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small voice, packed."""
+    folder = tmp_path_factory.mktemp("weights")
+    assert run("pack", "--tiny", "--work", str(work.root), "--out", str(folder)) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def again(work: Work, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """A work folder with the same speech, after the step ``decoder``."""
+    folder = tmp_path_factory.mktemp("again")
+    for name in ("speech", "voices.json", "speech.complete"):
+        source = work.root / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
+    common = ("--tiny", "--work", str(folder), "--device", "cpu")
+    assert run("decoder", *common, "--weights", str(weights), "--snapshots", "0") == 0
+    return Work(folder)
+
+
+def test_a_new_encoder_learns_the_old_codes_and_the_decoder_goes_on(again: Work, weights: Path) -> None:
+    for name, measure in (("voicebox-codec", "mel"), ("voicebox-codec", "listener_accuracy")):
+        points = [point[measure] for point in curve(again, name)][1:]
+        assert (points[-1] < points[0]) == (measure == "mel"), (name, measure, points)
+    assert {"mel", "hearing", "fool", "feature", "judge", "pull"} <= set(curve(again, "voicebox-gan")[-1])
+    before = load_tensors(weights / VOICEBOX_FILE)
+    assert "decoder" not in torch.load(again.file("voicebox", "codec.pt"), weights_only=True)
+    snapshots = sorted(path.name for path in again.root.glob("snapshots/*.safetensors"))
+    assert len(snapshots) == 6 and {"plain.safetensors", "last.safetensors", "gan-000003.safetensors"} <= set(snapshots)
+    for name in snapshots:
+        state = load_tensors(again.file("snapshots", name))
+        assert state.keys() == before.keys() and not torch.equal(state["head.weight"], before["head.weight"])
+
+
+def test_a_decoder_step_goes_on_where_it_stopped(again: Work, weights: Path) -> None:
+    before = curve(again, "voicebox-gan")
+    plan = replace(tiny_voicebox_plan(), weights=weights, gan_steps=6)
+    voicebox_step(again, plan, torch.device("cpu"))
+    after = curve(again, "voicebox-gan")
+    assert after[: len(before)] == before and [point["step"] for point in after[len(before) :]] == [5]
+    assert [point["step"] for point in curve(again, "voicebox-plain")] == [0, 19]
+
+
+def test_pack_a_decoder_beside_the_talker_that_is_there(again: Work, weights: Path, tmp_path: Path) -> None:
+    options = ("pack", "--work", str(again.root), "--keep-talker", "--weights", str(weights), "--out", str(tmp_path))
+    assert run(*options) == 0
+    for name in (TALKER_FILE, VOICE_FILE, CARD_FILE):
+        assert (tmp_path / name).read_bytes() == (weights / name).read_bytes()
+    voicebox = load_voicebox(tmp_path)
+    codes = torch.randint(0, 4375, (40,), generator=torch.Generator().manual_seed(0)).tolist()
+    whole = decode_chunked(voicebox, codes, 40, 0, 1)
+    served = decode_chunked(voicebox, codes, 4, left_context(voicebox.config), 1)
+    np.testing.assert_allclose(served, whole, atol=1e-4)
+    assert not np.allclose(whole, decode_chunked(load_voicebox(weights), codes, 40, 0, 1), atol=1e-3)
+    random_weights(tmp_path / "other")
+    with pytest.raises(ValueError, match="shape"):
+        pack_decoder(again, tmp_path / "other", tmp_path)
+
+
+def test_a_decoder_of_other_voices_is_refused(again: Work, tmp_path: Path) -> None:
+    random_weights(tmp_path)
+    with pytest.raises(ValueError, match="voices heart, the speech heart, alto"):
+        run("decoder", "--tiny", "--work", str(again.root), "--device", "cpu", "--weights", str(tmp_path))
+
+
+def test_packing_anew_keeps_what_is_said_of_the_voices(work: Work, tmp_path: Path) -> None:
+    options = ("pack", "--tiny", "--work", str(work.root), "--out", str(tmp_path))
+    assert run(*options) == 0
+    path = tmp_path / VOICE_FILE
+    known = json.loads(path.read_text(encoding="utf-8"))
+    known |= {"about": {"alto": {"name": "Alto"}, "gone": {"name": "Gone"}}, "sampling": {"temperature": 0.5}}
+    path.write_text(json.dumps(known), encoding="utf-8")
+    assert run(*options) == 0
+    config = load_voice_config(tmp_path)
+    assert config.about == {"alto": {"name": "Alto"}}
+    assert config.sampling.temperature == 0.5

@@ -84,7 +84,7 @@ class Arena:
     def wait(self, hours: float, watch: bool) -> None:
         """Until so much is here. Raises ``FileNotFoundError`` when there is no speech and none is awaited."""
         self.poll()
-        while self.hours < hours and not self.complete and watch:
+        while (not self.clips or self.hours < hours) and not self.complete and watch:
             time.sleep(0.5)
             self.poll()
         if not self.clips:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from voicechat.train.talker import TalkerPlan
     from voicechat.train.voicebox import VoiceBoxPlan
 
-STEPS = ("texts", "speech", "voicebox", "talker", "evaluate", "pack", "thinker")
+STEPS = ("texts", "speech", "voicebox", "decoder", "talker", "evaluate", "pack", "thinker")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +26,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="torch device (default: the first GPU, else the CPU)")
     parser.add_argument("--watch", action="store_true", help="begin on what is there and wait for the rest")
     parser.add_argument(
-        "--seconds", type=float, help="speech, voicebox (first phase), talker, thinker: stop after so long"
+        "--seconds", type=float, help="speech, voicebox and decoder (first phase), talker, thinker: stop after so long"
     )
-    parser.add_argument("--gan-seconds", type=float, help="voicebox (last phase): stop after so long")
+    parser.add_argument("--plain-seconds", type=float, help="decoder (second phase): stop after so long")
+    parser.add_argument("--gan-seconds", type=float, help="voicebox, decoder (last phase): stop after so long")
+    parser.add_argument(
+        "--total-seconds", type=float, help="voicebox, decoder: end the last phase so long after the start"
+    )
+    parser.add_argument("--eager", action="store_true", help="voicebox, decoder: no CUDA graphs")
+    parser.add_argument(
+        "--snapshots", type=float, metavar="SECONDS", help="voicebox, decoder: leave a decoder so often in snapshots/"
+    )
     parser.add_argument("--gan-after", type=Path, metavar="FILE", help="voicebox: the last phase waits for this file")
     parser.add_argument("--wordnet", type=Path, help="texts: wordnet-base .deb or folder with WordNet's data files")
     parser.add_argument(
@@ -49,9 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--whisper", type=Path, help="evaluate: folder of a CTranslate2 Whisper model")
     parser.add_argument("--count", type=int, default=40, help="evaluate: held-out replies")
-    parser.add_argument("--weights", type=Path, default=WEIGHTS_DIR, help="evaluate, thinker: packed weights")
+    parser.add_argument(
+        "--weights", type=Path, default=WEIGHTS_DIR, help="packed weights (evaluate, thinker, decoder, pack)"
+    )
     parser.add_argument("--out", type=Path, help="pack, thinker: folder for the result")
     parser.add_argument("--plain-decoder", action="store_true", help="pack: the decoder as it was before the GAN")
+    parser.add_argument(
+        "--keep-talker", action="store_true", help="pack: only the decoder is new, the rest is that of --weights"
+    )
     parser.add_argument("--random", action="store_true", help="pack: untrained weights of the final shape")
 
 
@@ -86,7 +100,7 @@ def _run(args: argparse.Namespace) -> None:
     from voicechat.train.common import Work, pick_device
 
     work = Work(args.work)
-    device = pick_device(args.device) if args.step in {"texts", "voicebox", "talker"} else None
+    device = pick_device(args.device) if args.step in {"texts", "voicebox", "decoder", "talker"} else None
     if args.step == "speech":
         from voicechat.train.speech import speech_step
         from voicechat.train.teachers import voice_plans
@@ -101,12 +115,11 @@ def _run(args: argparse.Namespace) -> None:
             made=16 if args.tiny else 14_000, definitions=8 if args.tiny else 20_000, tokens=16 if args.tiny else 110,
             replies=args.replies or (8 if args.tiny else 6_000),
         )  # fmt: skip
-    elif args.step == "voicebox":
-        from voicechat.train.voicebox import VoiceBoxPlan, voicebox_step
+    elif args.step in {"voicebox", "decoder"}:
+        from voicechat.train.voicebox import voicebox_step
 
         assert device is not None
-        plan = VoiceBoxPlan(codec_seconds=args.seconds, gan_seconds=args.gan_seconds, gan_after=args.gan_after)
-        voicebox_step(work, tiny_voicebox_plan() if args.tiny else plan, device, args.watch)
+        voicebox_step(work, _voicebox_plan(args), device, args.watch)
     elif args.step == "talker":
         from voicechat.train.talker import TalkerPlan, talker_step
 
@@ -117,11 +130,31 @@ def _run(args: argparse.Namespace) -> None:
         from voicechat.train.teachers import voice_plans
 
         evaluate_step(work, args.weights, args.whisper, args.count, voice_plans(args.teacher, args.share))
+    elif args.keep_talker:
+        from voicechat.train.pack import pack_decoder
+
+        pack_decoder(work, args.weights, args.out or args.weights, args.plain_decoder)
     else:
         from voicechat.train.pack import pack_step
 
         talker, voicebox = (TINY_TALKER, TINY_VOICEBOX) if args.tiny else (TalkerConfig(), VoiceBoxConfig())
         pack_step(work, args.out or WEIGHTS_DIR, talker, voicebox, args.plain_decoder)
+
+
+def _voicebox_plan(args: argparse.Namespace) -> VoiceBoxPlan:
+    from voicechat.train.voicebox import VoiceBoxPlan
+
+    return replace(
+        tiny_voicebox_plan() if args.tiny else VoiceBoxPlan(),
+        codec_seconds=args.seconds,
+        plain_seconds=args.plain_seconds,
+        gan_seconds=args.gan_seconds,
+        gan_after=args.gan_after,
+        total_seconds=args.total_seconds,
+        capture=not args.eager,
+        snapshot_seconds=args.snapshots,
+        weights=args.weights if args.step == "decoder" else None,
+    )
 
 
 TINY_TALKER = TalkerConfig(layers=2, width=64, heads=2, feed_forward=128)
@@ -134,7 +167,8 @@ def tiny_voicebox_plan() -> VoiceBoxPlan:
 
     return VoiceBoxPlan(
         config=TINY_VOICEBOX, encoder_width=32, encoder_blocks=1, hours=0.2, first_hours=0.0, held_out=2, batch=4,
-        window=12, codec_steps=60, gan_batch=2, judged=3, gan_steps=2, judges_alone=1, report=20,
+        window=12, codec_steps=60, plain_steps=20, gan_batch=2, judged=3, gan_steps=4, judges_alone=1, steering=1,
+        report=20,
     )  # fmt: skip
 
 

@@ -95,6 +95,40 @@ class PhonemeHead(nn.Module):
         return cast(Tensor, self.out(y.transpose(1, 2))).unflatten(-1, (LABELS, SYMBOLS))
 
 
+class Listener(nn.Module):
+    """Sound [B, T * 960] to symbol logits [B, T, 2, 178] and the layers' features: tells whether speech is understood.
+
+    Unlike :class:`PhonemeHead` it hears all of the sound, not what the codes keep of it.
+    """
+
+    def __init__(self, width: int = 256, blocks: int = 3) -> None:
+        super().__init__()
+        self.mel = LogMel(1024, _HOP, 80)
+        self.begin = nn.Conv1d(80, width, 5, padding=2)
+        self.frames = nn.ModuleList(ConvNeXtBlock(width, 3, 3, 2) for _ in range(blocks))
+        self.down = nn.Conv1d(width, width, _STRIDE // LABELS, stride=_STRIDE // LABELS)
+        self.labels = nn.ModuleList(ConvNeXtBlock(width, 4, 4, 2) for _ in range(blocks))
+        self.norm = nn.LayerNorm(width)
+        self.out = nn.Linear(width, SYMBOLS)
+
+    def forward(self, sound: Tensor) -> tuple[Tensor, list[Tensor]]:
+        x = self.begin(self.mel(sound)[..., : sound.shape[-1] // _HOP])
+        features = []
+        for block in self.frames:
+            features.append(x := block(x))
+        x = self.down(x)
+        for block in self.labels:
+            features.append(x := block(x))
+        logits = self.out(self.norm(x.transpose(1, 2)))
+        return logits.unflatten(1, (-1, LABELS)), features
+
+
+def hearing_loss(made: tuple[Tensor, list[Tensor]], real: tuple[Tensor, list[Tensor]], labels: Tensor) -> Tensor:
+    """How much worse a listener fares on made sound: cross-entropy of ``labels``, and distance of the features."""
+    spoken = F.cross_entropy(made[0].float().flatten(0, 2), labels.flatten())
+    return spoken + torch.stack(_distances(made[1], real[1])).mean()
+
+
 LOUDER = 8.0
 """Speech lies near 0.05: discriminators see it at about the size that their layers are made for."""
 
@@ -181,9 +215,10 @@ def fool_loss(made: Verdicts) -> Tensor:
 
 def feature_loss(real: Verdicts, made: Verdicts) -> Tensor:
     """L1 distance of the discriminators' features, each layer's beside its size in real sound; summed."""
-    parts = [
-        F.l1_loss(m.float(), r.float()) / (r.float().abs().mean() + 1e-4)
-        for (_, rf), (_, mf) in zip(real, made, strict=True)
-        for r, m in zip(rf, mf, strict=True)
-    ]
+    parts = [part for (_, r), (_, m) in zip(real, made, strict=True) for part in _distances(m, r)]
     return torch.stack(parts).sum()
+
+
+def _distances(made: list[Tensor], real: list[Tensor]) -> list[Tensor]:
+    """L1 distance of each layer's features beside their size in real sound."""
+    return [F.l1_loss(m.float(), r.float()) / (r.float().abs().mean() + 1e-4) for m, r in zip(made, real, strict=True)]

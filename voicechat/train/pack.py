@@ -13,10 +13,14 @@ import torch
 from voicechat.models.embedded.weights import (
     CARD_FILE,
     TALKER_FILE,
+    VOICE_FILE,
     VOICEBOX_FILE,
     TalkerConfig,
     VoiceBoxConfig,
     VoiceConfig,
+    load_tensors,
+    load_voice_config,
+    save_tensors,
     save_voice,
     write_atomic,
 )
@@ -34,18 +38,15 @@ TRAINING_FILE = "training.json"
 def pack_step(work: Work, out: Path, talker: TalkerConfig, voicebox: VoiceBoxConfig, plain: bool = False) -> None:
     """Write the weights folder; ``plain``: with the decoder as it was before the GAN.
 
+    What a folder that is written anew says of its voices, and its advised sampling, stay.
     Raises ``FileNotFoundError`` before the nets are trained.
     """
-    decoder = PLAIN_DECODER_FILE if plain else DECODER_FILE
-    states = {}
-    for name in (TALKER_STATE, decoder):
-        state = load_checkpoint(work.file(name), torch.device("cpu"))
-        if state is None:
-            raise FileNotFoundError(f"{work.file(name)} is missing: train first")
-        states[name] = state
+    states = [_trained(work, name) for name in (TALKER_STATE, _decoder_file(plain))]
     voices = work.voices()
     talker, voicebox = replace(talker, voices=voices), replace(voicebox, voices=len(voices))
-    save_voice(out, VoiceConfig(talker=talker, voicebox=voicebox), states[TALKER_STATE], states[decoder])
+    known = load_voice_config(out) if (out / VOICE_FILE).exists() else VoiceConfig()
+    about = {voice: known.about[voice] for voice in voices if voice in known.about}
+    save_voice(out, replace(known, talker=talker, voicebox=voicebox, about=about), *states)
     size = sum((out / name).stat().st_size for name in (TALKER_FILE, VOICEBOX_FILE)) / 2**20
     if size > MOST_MEBIBYTES:
         raise ValueError(f"weights take {size:.1f} MiB, more than {MOST_MEBIBYTES:g}")
@@ -53,6 +54,34 @@ def pack_step(work: Work, out: Path, talker: TalkerConfig, voicebox: VoiceBoxCon
     card = model_card(teachers, _read(work, TRAINING_FILE), _read(work, EVALUATION_FILE))
     write_atomic(out / CARD_FILE, card.encode())
     logger.info("packed %.1f MiB into %s", size, out)
+
+
+def pack_decoder(work: Work, weights: Path, out: Path, plain: bool = False) -> None:
+    """Write a weights folder that differs from ``weights`` in its decoder alone: the one of the step ``decoder``.
+
+    Raises ``FileNotFoundError`` before it is trained, ``ValueError`` where its shape is another.
+    """
+    state = _trained(work, _decoder_file(plain))
+    before = load_tensors(weights / VOICEBOX_FILE)
+    if {name: value.shape for name, value in before.items()} != {name: value.shape for name, value in state.items()}:
+        raise ValueError(f"the trained decoder has another shape than that of {weights}")
+    out.mkdir(parents=True, exist_ok=True)
+    for name in (TALKER_FILE, VOICE_FILE, CARD_FILE):
+        if out.resolve() != weights.resolve() and (weights / name).exists():
+            write_atomic(out / name, (weights / name).read_bytes())
+    save_tensors(out / VOICEBOX_FILE, state)
+    logger.info("packed a new decoder beside the Talker of %s into %s", weights, out)
+
+
+def _decoder_file(plain: bool) -> str:
+    return PLAIN_DECODER_FILE if plain else DECODER_FILE
+
+
+def _trained(work: Work, name: str) -> dict[str, torch.Tensor]:
+    state = load_checkpoint(work.file(name), torch.device("cpu"))
+    if state is None:
+        raise FileNotFoundError(f"{work.file(name)} is missing: train first")
+    return state
 
 
 def _read(work: Work, name: str) -> dict[str, Any]:

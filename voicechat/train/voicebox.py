@@ -1,10 +1,16 @@
-"""Step ``voicebox``: encoder and decoder by mel and phoneme losses; codes of all speech; a GAN on the decoder."""
+"""Steps ``voicebox`` and ``decoder``: codes of speech, and the decoder that makes speech of them.
+
+``voicebox`` trains encoder and decoder together, by mel and phoneme losses, encodes all speech and then trains the
+decoder against discriminators. ``decoder`` goes on from packaged weights whose encoder nobody has any more: a new
+encoder learns to say in the old codes what it hears, the decoder standing still; then the decoder learns on by these
+codes. The Talker that was trained on the old codes can stay as it is.
+"""
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,19 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voicechat.models.embedded.voicebox import CODES, TOKEN_SAMPLES, VoiceBoxNet
-from voicechat.models.embedded.weights import VoiceBoxConfig
+from voicechat.models.embedded.voicebox import CODES, TOKEN_SAMPLES, VoiceBoxNet, load_voicebox
+from voicechat.models.embedded.weights import VoiceBoxConfig, load_voice_config, save_tensors
 from voicechat.train.arena import LABEL_SAMPLES, Arena, Clip
-from voicechat.train.codec import (
-    LABELS,
-    Discriminators,
-    Encoder,
-    MelLoss,
-    PhonemeHead,
-    feature_loss,
-    fool_loss,
-    judge_loss,
-)
+from voicechat.train.codec import LABELS, Discriminators, Encoder, Listener, MelLoss, PhonemeHead
 from voicechat.train.common import (
     VOICES_FILE,
     Budget,
@@ -41,6 +38,7 @@ from voicechat.train.common import (
     write_arrays,
     write_wav,
 )
+from voicechat.train.gan import Critics, Pull, Window, gan_step, plain_step
 from voicechat.train.graphed import GraphedStep, make_optimizer, set_rate
 from voicechat.train.spectrum import add_to_spectrum, spectrum_difference
 
@@ -67,16 +65,15 @@ class VoiceBoxPlan:
     codec_steps: int = 20_000
     codec_seconds: float | None = None
     gan_batch: int = 32
-    adversarial: float = 0.3
-    """Pull of the discriminators on the sound beside that of the mel loss (sizes of their gradients).
-
-    At 1.5 the sound got hardly better and was much harder to understand.
-    """
+    slack: tuple[float, float] = (1.05, 1.25)
+    """How far the mel loss may rise above what it was before the discriminators, at the GAN's start and end."""
     smoothing: float = 0.999
     """The decoder that is kept is a running mean of the GAN's, with this memory per step."""
     judged: int = 16
-    gan_steps: int = 20_000
+    gan_steps: int = 60_000
     gan_seconds: float | None = None
+    total_seconds: float | None = None
+    """The GAN ends so long after the start of the step, whatever the other phases took."""
     judges_alone: int = 300
     """First steps of the GAN in which only the discriminators learn."""
     matched: int = 60
@@ -85,20 +82,30 @@ class VoiceBoxPlan:
     capture: bool = True
     gan_after: Path | None = None
     """The GAN waits for this file: leaves a shared GPU to the Talker first."""
+    weights: Path | None = None
+    """Packaged weights whose decoder is trained on; its codes keep their meaning."""
+    plain_steps: int = 10_000
+    """Steps of the packaged decoder on the codes of the new encoder, before the GAN."""
+    plain_seconds: float | None = None
+    snapshot_seconds: float | None = None
+    """Every so often the GAN leaves the decoder as a weights file in ``snapshots/``."""
+    steering: int = 50
+    """Steps between two looks at the mel loss, by which the pull of the discriminators is steered."""
 
 
 class VoiceBoxTraining:
-    """The nets, the speech and the three phases; each phase starts where its checkpoint left off."""
+    """The nets, the speech and the phases; each phase starts where its checkpoint left off."""
 
     def __init__(self, work: Work, plan: VoiceBoxPlan, device: torch.device, watch: bool) -> None:
         torch.manual_seed(0)
         torch.backends.cudnn.benchmark = True
         self.work, self.plan, self.device, self.watch = work, plan, device, watch
+        self.begun = time.monotonic()
         self.arena = Arena(work, plan.hours, device, plan.held_out)
         self.encoder = Encoder(plan.encoder_width, plan.encoder_blocks).to(device)
-        config = replace(plan.config, voices=len(work.voices()))
-        self.decoder = VoiceBoxNet(config).to(device)
+        self.decoder = self._first_decoder().to(device)
         self.phonemes = PhonemeHead().to(device)
+        self.listener = Listener().to(device)
         self.mel = MelLoss().to(device)
         self.capture = plan.capture and device.type == "cuda"
         self.sound = torch.zeros(plan.batch, plan.window * TOKEN_SAMPLES, device=device)
@@ -106,6 +113,15 @@ class VoiceBoxTraining:
         self.codes = torch.zeros(plan.gan_batch, plan.window, dtype=torch.long, device=device)
         self.voices = torch.zeros(plan.batch, plan.window, dtype=torch.long, device=device)
         self.arena_codes = torch.zeros(0, dtype=torch.int16)
+
+    def _first_decoder(self) -> VoiceBoxNet:
+        names = self.work.voices()
+        if self.plan.weights is None:
+            return VoiceBoxNet(replace(self.plan.config, voices=len(names)))
+        known = load_voice_config(self.plan.weights).talker.voices
+        if names != known:
+            raise ValueError(f"{self.plan.weights} has the voices {', '.join(known)}, the speech {', '.join(names)}")
+        return load_voicebox(self.plan.weights)
 
     def run(self) -> None:
         """All phases."""
@@ -116,6 +132,10 @@ class VoiceBoxTraining:
             "voicebox: %.2f h in %d clips, %d held out", self.arena.hours, len(self.arena.clips), len(self.arena.held)
         )
         self._encode()
+        self.decoder.requires_grad_(True).train()
+        if self.plan.weights is not None:
+            self._train_plain()
+        self._keep_plain()
         if self.plan.gan_after is not None:
             wait_for(self.plan.gan_after, "the GAN may begin", watch=True)
         self._train_gan()
@@ -123,17 +143,20 @@ class VoiceBoxTraining:
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=False)
 
-    # Phase 1: encoder, decoder and phoneme head together.
+    # Phase 1: encoder, phoneme head and listener, with the decoder or, where that is given, to its codes.
 
     def _train_codec(self) -> None:
         plan = self.plan
-        parameters = [*self.encoder.parameters(), *self.decoder.parameters(), *self.phonemes.parameters()]
+        nets: dict[str, nn.Module] = {
+            "encoder": self.encoder, "phonemes": self.phonemes, "listener": self.listener,
+        }  # fmt: skip
+        if plan.weights is None:
+            nets["decoder"] = self.decoder
+        parameters = [parameter for net in nets.values() for parameter in net.parameters()]
         optimizer = make_optimizer(parameters, 5e-4, self.device)
         path = self.work.file("voicebox", "codec.pt")
         budget = Budget(plan.codec_steps, plan.codec_seconds)
-        parts = {
-            "encoder": self.encoder, "decoder": self.decoder, "phonemes": self.phonemes, "optimizer": optimizer,
-        }  # fmt: skip
+        parts: dict[str, Stateful] = {**nets, "optimizer": optimizer}
         resume_training(path, parts, budget, self.device)
 
         def step() -> Tensor:
@@ -141,13 +164,15 @@ class VoiceBoxTraining:
                 values, _ = self.encoder(self.sound)
                 made = self.decoder(values, self.voices)
                 logits = self.phonemes(values)
+                heard, _ = self.listener(self.sound)
             mel = self.mel(made, self.sound)
             phoneme = F.cross_entropy(logits.float().flatten(0, 2), self.labels.flatten())
-            (15 * mel + phoneme).backward()
+            hearing = F.cross_entropy(heard.float().flatten(0, 2), self.labels.flatten())
+            (15 * mel + phoneme + hearing).backward()
             nn.utils.clip_grad_norm_(parameters, 5.0)
             optimizer.step()
-            right = (logits.argmax(-1) == self.labels).float().mean()
-            return torch.stack((mel.detach(), phoneme.detach(), right))
+            right, well = ((said.argmax(-1) == self.labels).float().mean() for said in (logits, heard))
+            return torch.stack((mel.detach(), phoneme.detach(), right, well))
 
         graphed = GraphedStep(step, [optimizer], self.capture)
         curve, recent = Curve(self.work, "voicebox-codec"), RunningMean()
@@ -158,8 +183,11 @@ class VoiceBoxTraining:
             if number % 50 == 49 and not self.arena.complete:
                 self.arena.poll(6)
             if number % plan.report == 0 or number == plan.codec_steps - 1:
-                mel, phoneme, right = recent.take()
-                curve.add(budget, mel=mel, phoneme=phoneme, phoneme_accuracy=right, hours=self.arena.hours)
+                mel, phoneme, right, well = recent.take()
+                curve.add(
+                    budget, mel=mel, phoneme=phoneme, phoneme_accuracy=right, listener_accuracy=well,
+                    hours=self.arena.hours,
+                )  # fmt: skip
             if number % 2000 == 1999:
                 save_training(path, parts, budget)
         save_training(path, parts, budget)
@@ -210,9 +238,17 @@ class VoiceBoxTraining:
             counts=np.asarray([len(codes) for _, codes in made], np.int64),
             codes=np.concatenate([codes.numpy() for _, codes in made]),
         )
-        torch.backends.cudnn.benchmark = True
         logger.info("voicebox: held-out mel L1 after the codec phase %.4f", self._held_loss())
+        torch.backends.cudnn.benchmark = True
+
+    def _keep_plain(self) -> None:
+        """The decoder as it is before the GAN."""
+        torch.backends.cudnn.benchmark = False
+        logger.info("voicebox: held-out mel L1 before the GAN %.4f", self._held_loss())
         self._match_spectrum()
+        torch.backends.cudnn.benchmark = True
+        if self.plan.snapshot_seconds is not None:
+            save_tensors(self.work.file("snapshots", "plain.safetensors"), self.decoder.state_dict())
         for name in (PLAIN_DECODER_FILE, DECODER_FILE):
             if not self.work.file(name).exists():
                 save_checkpoint(self.work.file(name), self.decoder.state_dict())
@@ -259,89 +295,116 @@ class VoiceBoxTraining:
         voices = torch.tensor([clip.voice], device=self.device)
         return self.decoder.decode(self._codes_of(self._held_sound(clip, pcm)), voices)
 
-    # Phase 3: the decoder against discriminators, codes fixed.
+    # Phase 3, of a packaged decoder: by mel loss and listener on the new encoder's codes.
+
+    def _window(self) -> Window:
+        count = self.plan.gan_batch
+        return Window(self.sound[:count], self.codes, self.voices[:count], self.labels[:count])
+
+    def _critics(self) -> Critics:
+        return Critics(self.mel, self.listener.eval().requires_grad_(False), Discriminators().to(self.device))
+
+    def _train_plain(self) -> None:
+        plan = self.plan
+        optimizer = make_optimizer(self.decoder.parameters(), 3e-4, self.device)
+        path = self.work.file("voicebox", "plain.pt")
+        budget = Budget(plan.plain_steps, plan.plain_seconds)
+        parts: dict[str, Stateful] = {"decoder": self.decoder, "optimizer": optimizer}
+        resume_training(path, parts, budget, self.device)
+        step = plain_step(self._window(), self._critics(), self.decoder, optimizer, self._autocast)
+        graphed = GraphedStep(step, [optimizer], self.capture)
+        curve, recent = Curve(self.work, "voicebox-plain"), RunningMean()
+        for number in budget.run():
+            set_rate(optimizer, 3e-4 * budget.rate(min(200, plan.plain_steps // 10), 0.1))
+            self._draw_codes()
+            recent.add(graphed())
+            if number % plan.report == 0 or number == plan.plain_steps - 1:
+                mel, hearing = recent.take()
+                curve.add(budget, mel=mel, hearing=hearing)
+        save_training(path, parts, budget)
+        curve.plot()
+
+    # Last phase: the decoder against discriminators, codes fixed.
 
     def _train_gan(self) -> None:
         plan = self.plan
-        judges = Discriminators().to(self.device)
-        decoder_optimizer = make_optimizer(self.decoder.parameters(), 3e-4, self.device)
-        judge_optimizer = make_optimizer(judges.parameters(), 4e-4, self.device)
+        critics, pull = self._critics(), Pull(self.device)
+        optimizers = (
+            make_optimizer(self.decoder.parameters(), 2e-4, self.device),
+            make_optimizer(critics.judges.parameters(), 2e-4, self.device),
+        )
         path = self.work.file("voicebox", "gan.pt")
-        budget = Budget(plan.gan_steps, plan.gan_seconds)
-        parts: dict[str, Stateful] = {
-            "decoder": self.decoder, "judges": judges,
-            "decoder_optimizer": decoder_optimizer, "judge_optimizer": judge_optimizer,
-        }  # fmt: skip
+        budget = Budget(plan.gan_steps, self._gan_seconds())
         mean = copy.deepcopy(self.decoder).requires_grad_(False)
-        parts["mean"] = mean
+        parts: dict[str, Stateful] = {
+            "decoder": self.decoder, "judges": critics.judges, "mean": mean, "pull": pull,
+            "decoder_optimizer": optimizers[0], "judge_optimizer": optimizers[1],
+        }  # fmt: skip
         resume_training(path, parts, budget, self.device)
-        graphed = GraphedStep(
-            self._gan_step(judges, decoder_optimizer, judge_optimizer),
-            [decoder_optimizer, judge_optimizer], self.capture,
-        )  # fmt: skip
-        curve, recent = Curve(self.work, "voicebox-gan"), RunningMean()
+        first = (plan.window - plan.judged) * TOKEN_SAMPLES * 3 // 4
+        judged = slice(first, first + plan.judged * TOKEN_SAMPLES)
+        step = gan_step(self._window(), judged, critics, self.decoder, optimizers, pull.weight, self._autocast)
+        graphed = GraphedStep(step, list(optimizers), self.capture)
+        curve, recent, mels = Curve(self.work, "voicebox-gan"), RunningMean(), RunningMean()
+        shown = budget.elapsed
         for number in budget.run():
             alone = number < plan.judges_alone
-            set_rate(decoder_optimizer, 0.0 if alone else 3e-4 * budget.rate(200, 0.05))
-            set_rate(judge_optimizer, 2e-4 * budget.rate(100, 0.2))
+            set_rate(optimizers[0], 0.0 if alone else 2e-4 * budget.rate(plan.judges_alone + 200, 0.05))
+            set_rate(optimizers[1], 2e-4 * budget.rate(100, 0.2))
             self._draw_codes()
-            recent.add(graphed())
-            smoothing = min(plan.smoothing, (number + 1) / (number + 10))
-            with torch.no_grad():
-                torch._foreach_lerp_(list(mean.parameters()), list(self.decoder.parameters()), 1 - smoothing)
+            measures = graphed()
+            recent.add(measures)
+            mels.add(measures[:1])
+            self._follow(mean, number)
+            if number == plan.judges_alone - 1:
+                pull.settle(mels.take()[0])
+            elif not alone and number % plan.steering == 0:
+                low, high = plan.slack
+                pull.steer(mels.take()[0], low + (high - low) * min(1.0, 2 * budget.fraction))
             if number % plan.report == 0 or number == plan.gan_steps - 1:
-                mel, fool, feature, judge = recent.take()
-                curve.add(budget, mel=mel, fool=fool, feature=feature, judge=judge)
+                mel, hearing, fool, feature, judge = recent.take()
+                curve.add(
+                    budget, mel=mel, hearing=hearing, fool=fool, feature=feature, judge=judge,
+                    pull=pull.weight.item(),
+                )  # fmt: skip
             if number % 2000 == 1999:
                 save_training(path, parts, budget)
                 save_checkpoint(self.work.file(DECODER_FILE), mean.state_dict())
+            if plan.snapshot_seconds is not None and budget.elapsed - shown >= plan.snapshot_seconds:
+                shown = budget.elapsed
+                self._snapshot(mean, number)
         save_training(path, parts, budget)
         self.decoder.load_state_dict(mean.state_dict())
+        torch.backends.cudnn.benchmark = False
         self._match_spectrum()
         save_checkpoint(self.work.file(DECODER_FILE), self.decoder.state_dict())
-        torch.backends.cudnn.benchmark = False
+        if plan.snapshot_seconds is not None:
+            save_tensors(self.work.file("snapshots", "last.safetensors"), self.decoder.state_dict())
         curve.plot()
         logger.info("voicebox: held-out mel L1 after the GAN %.4f", self._held_loss())
         self._sample()
 
-    def _gan_step(
-        self, judges: Discriminators, decoder_optimizer: torch.optim.Optimizer, judge_optimizer: torch.optim.Optimizer
-    ) -> Callable[[], Tensor]:
-        """One step of both sides.
+    def _gan_seconds(self) -> float | None:
+        if self.plan.total_seconds is None:
+            return self.plan.gan_seconds
+        left = self.plan.total_seconds - (time.monotonic() - self.begun)
+        return max(1.0, min(left, self.plan.gan_seconds or left))
 
-        Mel loss and discriminators pull at the sound with fixed shares, whatever the sizes of their losses: their
-        gradients with respect to the sound are brought to fixed lengths before they go on into the decoder.
-        """
-        plan = self.plan
-        sound, voices = self.sound[: plan.gan_batch], self.voices[: plan.gan_batch]
-        first = (plan.window - plan.judged) * TOKEN_SAMPLES * 3 // 4
-        judged = slice(first, first + plan.judged * TOKEN_SAMPLES)
+    def _follow(self, mean: VoiceBoxNet, number: int) -> None:
+        smoothing = min(self.plan.smoothing, (number + 1) / (number + 10))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(mean.parameters()), list(self.decoder.parameters()), 1 - smoothing)
 
-        def step() -> Tensor:
-            with self._autocast():
-                made = self.decoder(self.decoder.quantizer.values(self.codes), voices)
-                real_verdicts = judges(sound[:, judged])
-                judge = judge_loss(real_verdicts, judges(made[:, judged].detach()))
-            judge.backward()
-            judge_optimizer.step()
-            judges.requires_grad_(False)
-            leaf = made.detach().requires_grad_()
-            with self._autocast():
-                verdicts = judges(leaf[:, judged])
-                with torch.no_grad():
-                    real_verdicts = judges(sound[:, judged])
-            fool, feature = fool_loss(verdicts), feature_loss(real_verdicts, verdicts)
-            mel = self.mel(leaf, sound)
-            (by_mel,) = torch.autograd.grad(mel, leaf)
-            (by_judges,) = torch.autograd.grad(fool + feature, leaf)
-            pull = by_mel / (by_mel.norm() + 1e-8) + plan.adversarial * by_judges / (by_judges.norm() + 1e-8)
-            made.backward(pull)
-            nn.utils.clip_grad_norm_(self.decoder.parameters(), 1.0)
-            decoder_optimizer.step()
-            judges.requires_grad_(True)
-            return torch.stack((mel.detach(), fool.detach(), feature.detach(), judge.detach()))
-
-        return step
+    def _snapshot(self, mean: VoiceBoxNet, number: int) -> None:
+        """Leave the running mean as a weights file, its spectrum corrected; training goes on untouched."""
+        torch.backends.cudnn.benchmark = False
+        trained, self.decoder = self.decoder, copy.deepcopy(mean)
+        loss = self._held_loss()
+        self._match_spectrum()
+        save_tensors(self.work.file("snapshots", f"gan-{number:06d}.safetensors"), self.decoder.state_dict())
+        self.decoder = trained
+        torch.backends.cudnn.benchmark = True
+        logger.info("voicebox: held-out mel L1 at step %d of the GAN %.4f", number, loss)
 
     def _draw_codes(self) -> None:
         plan = self.plan
@@ -351,6 +414,8 @@ class VoiceBoxTraining:
         index = starts[:, None] + torch.arange(plan.window, device=self.device)
         self.codes.copy_(self.arena_codes[index].long())
         self.voices[: plan.gan_batch].copy_(self.arena.voices[index].long())
+        index = starts[:, None] * LABELS + torch.arange(plan.window * LABELS, device=self.device)
+        self.labels[: plan.gan_batch].copy_(self.arena.labels[index].long().unflatten(1, (plan.window, LABELS)))
 
     @torch.inference_mode()
     def _sample(self) -> None:
