@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -180,6 +181,20 @@ async def test_an_end_in_the_middle_of_a_message() -> None:
     sender.close()
     receiver.close()
     far.close()
+
+
+def test_the_servers_own_event_loop() -> None:
+    async def body() -> None:
+        one, two = await pair()
+        one.send(Released(1, 2))
+        two.send(Shutdown())
+        assert await asyncio.wait_for(take(two, 1), 30) == [Released(1, 2)]
+        assert await asyncio.wait_for(take(one, 1), 30) == [Shutdown()]
+        one.close()
+        assert await asyncio.wait_for(take(two, 1), 30) == []
+        two.close()
+
+    uvloop.run(body())
 
 
 async def test_sending_to_nobody_is_harmless() -> None:
