@@ -67,7 +67,7 @@ class Users:
     @contextlib.asynccontextmanager
     async def ready(cls, plan: UserPlan, count: int, processes: int) -> AsyncIterator[Users]:
         """The users, their processes started; these end with the block."""
-        users = await asyncio.to_thread(cls, plan, count, processes)
+        users = cls(plan, count, processes)  # from this very thread: the children end with the thread that made them
         try:
             await users._all()
             yield users
