@@ -69,7 +69,8 @@ def _profile(profile: Mapping[str, Any]) -> list[str]:
             continue
         step, gpu = engine["step_ms"], engine["gpu"]
         parts = ", ".join(f"{label} {share:.0%}" for label, share in engine["share"].items())
-        lines.append(f"  {'':10} {engine['steps']} steps of {_number(step, 1)} ms: {parts}")
+        if engine["steps"]:
+            lines.append(f"  {'':10} {engine['steps']} steps of {_number(step, 1)} ms: {parts}")
         if gpu is not None:
             copies = gpu["to_host"]
             lines.append(

@@ -85,7 +85,7 @@ class Traffic:
 
     def watch_work(self, watch: Stopwatch) -> None:
         """Have the stopwatch look at what is done for each stage's messages."""
-        for role in ("thinker", "ears", "talker", "voicebox"):
+        for role in ("thinker", "talker", "voicebox"):
             watch.watch(self, f"_from_{role}", f"from_{role}")
         watch.watch(self, "_pump", "pump")
 
