@@ -147,7 +147,7 @@ class _PeriodDiscriminator(nn.Module):
     def __init__(self, period: int) -> None:
         super().__init__()
         self.period = period
-        widths = (1, 32, 64, 128, 256, 256)
+        widths = (1, 32, 128, 256, 512, 512)
         self.layers = nn.ModuleList(
             _conv(a, b, (5, 1), (3, 1), (2, 0)) for a, b in zip(widths, widths[1:], strict=False)
         )
