@@ -196,9 +196,10 @@ async def test_a_turn_with_a_hesitation_is_one_turn(call, say):
     whole = say("My sister and I are planning a trip to Portugal in the spring.")
     middle = int(0.42 * len(whole))
     cut = middle + int(np.argmin([np.abs(whole[i : i + 800]).sum() for i in range(middle, middle + 8000, 80)])) * 80
-    one = call("My sister and I are", "My sister and I are planning a trip to Portugal in the spring.")
+    one = call("My sister and I are")
     await one.hear(np.concatenate([silence(0.5), whole[:cut], silence(0.8)]))
     assert not one.all("input_audio_buffer.committed")
+    one.cascade.transcripts = ["My sister and I are planning a trip to Portugal in the spring."]
     await one.hear(np.concatenate([whole[cut:], silence(1.0)]))
     assert len(one.all("input_audio_buffer.committed")) == 1 and len(one.all("response.created")) == 1
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.realtime.bench import Bench
 from voicechat.realtime.endpoint import AGAIN_MS
-from voicechat.realtime.judgement import PATIENCE, is_listening, sounds_finished
+from voicechat.realtime.judgement import PATIENCE, is_listening, may_go_on, sounds_finished
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,11 @@ def test_unfinished(text):
 def test_listening():
     assert all(map(is_listening, ["Mm-hm.", "uh-huh", "Yeah.", "Okay, I see.", "", "...", "Yeah Yeah Yeah Yeah Yeah"]))
     assert not any(map(is_listening, ["No.", "Stop", "Okay, stop.", "Yes, but", "I want", "right, sure, ah, oh, wow"]))
+
+
+def test_a_listener_may_go_on():
+    assert all(map(may_go_on, ["Okay.", "Yeah.", "Mm, right", "I see"]))
+    assert not any(map(may_go_on, ["Mm-hm.", "Uh-huh", "", "..."]))
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.sampled_from(sorted(PATIENCE)))
@@ -96,7 +101,7 @@ def test_patience_follows_the_words_and_the_eagerness(eagerness, finished, unfin
 
 @pytest.mark.parametrize(
     ("eagerness", "both", "words", "sound", "neither"),
-    [("low", 0.7, 1.7, 2.4, 8.0), ("auto", 0.42, 0.86, 1.2, 4.0), ("high", 0.24, 0.5, 0.6, 2.0)],
+    [("low", 0.7, 1.7, 2.4, 8.0), ("auto", 0.42, 0.8, 1.2, 4.0), ("high", 0.24, 0.5, 0.6, 2.0)],
 )
 def test_patience_follows_both(eagerness, both, words, sound, neither):
     def seconds(text: str, probability: float) -> float:

@@ -197,6 +197,8 @@ def interrupted_by(text: str | None, voice: float = 0.4) -> Bench:
 @pytest.mark.parametrize("text", ["Mm-hm.", "Uh-huh", "Yeah, okay.", "", "I see!"])
 def test_a_listeners_word_does_not_stop_the_reply(text):
     bench = interrupted_by(text)
+    assert bench.held == (text in ("Yeah, okay.", "I see!")), "after these a little longer: a 'but' may follow"
+    bench.hear(0.1, False)
     assert not bench.held and bench.playing
     before = bench.played
     bench.hear(0.1, False)
@@ -216,6 +218,32 @@ def test_a_short_word_that_means_something_stops_the_reply(text):
     assert "conversation.item.truncated" in bench.kinds() and not bench.playing
     bench.hear(0.4, False)
     assert bench.asked()[-1] == ("user", text)
+    bench.check()
+
+
+def test_a_word_that_begins_a_question_is_none_of_a_listener():
+    bench = interrupted_by("Okay.")
+    before = bench.played
+    bench.hear(0.04, False)
+    bench.hear(0.32, True)
+    assert bench.held, "it is asked again what is being said"
+    bench.understand("Okay, but how")
+    assert "output_audio_buffer.cleared" in bench.kinds() and bench.played == before
+    bench.check()
+
+
+def test_a_short_silence_of_the_client_is_enough_for_a_listeners_word():
+    bench = Bench(server_plays=True)
+    detection = {"type": "server_vad", "silence_duration_ms": 260}
+    bench.tell("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    bench.turn()
+    bench.say(*["word "] * 20)
+    bench.play(1.0)
+    bench.hear(0.4, True)
+    bench.hear(0.22, False)
+    bench.understand("Yeah.")
+    bench.hear(0.04, False)
+    assert not bench.held and bench.playing and len(bench.started) == 1
     bench.check()
 
 
@@ -257,8 +285,9 @@ def test_a_long_word_of_a_listener_does_not_stop_the_reply():
         assert bench.held, "nothing is decided before it is quiet"
     bench.hear(0.24, False)
     bench.understand("Yeah, yeah, okay.")
-    assert not bench.held and bench.playing
     bench.hear(0.1, False)
+    assert not bench.held and bench.playing
+    bench.hear(0.02, False)
     assert bench.kinds()[-2:] == ["input_audio_buffer.speech_stopped", "input_audio_buffer.cleared"]
     assert not bench.all("conversation.item.input_audio_transcription.delta")[1:]
     bench.check()

@@ -28,7 +28,7 @@ class TurnSettings:
     """
 
     silence_ms: int = 500
-    pause_ms: int = 200
+    pause_ms: int = 160
     prefix_ms: int = 300
     onset_ms: int = 60
     onset_window_ms: int = 120

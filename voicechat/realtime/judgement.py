@@ -34,6 +34,12 @@ _LISTENING = frozenset(
     "see".split()
 )
 
+_HUMS = frozenset("mm mmm hm hmm mhm mmhm mmhmm uh huh uhhuh um ah aha ooh wow".split())
+"""Those of them after which nothing else is said."""
+
+AFTERTHOUGHT_MS = 320
+"""Silence after a word of a listener by which it is known that no "but" follows."""
+
 JUDGE_MS = 400
 """So much voice in a reply is heard for what it means, and again after as much as :data:`JUDGE_ON_MS` more."""
 
@@ -71,8 +77,8 @@ SURE, UNSURE = 0.75, 0.05
 
 PATIENCE = {
     "low": Patience(300, 700, 1700, 2400, 700, 2500, 8000),
-    "medium": Patience(240, 420, 850, 1200, 420, 1300, 4000),
-    "auto": Patience(240, 420, 850, 1200, 420, 1300, 4000),
+    "medium": Patience(240, 420, 800, 1200, 420, 1300, 4000),
+    "auto": Patience(240, 420, 800, 1200, 420, 1300, 4000),
     "high": Patience(160, 240, 500, 600, 240, 700, 2000),
 }
 """By the ``eagerness`` of the protocol, whose limits are OpenAI's.
@@ -88,8 +94,13 @@ def is_listening(text: str) -> bool:
 
     A word counts once, however often it is said: the ears hear a drawn "yeah, yeah" as a whole row of them.
     """
-    words = "".join(char if char.isalpha() or char.isspace() else " " for char in text.lower()).split()
+    words = _words(text)
     return len(set(words)) <= 4 and all(word in _LISTENING for word in words)
+
+
+def may_go_on(text: str) -> bool:
+    """True if a listener who said ``text`` may be about to say more: "okay, but"; nobody goes on after "mm-hm"."""
+    return any(word not in _HUMS for word in _words(text))
 
 
 def sounds_finished(text: str) -> bool:
@@ -104,6 +115,10 @@ def sounds_finished(text: str) -> bool:
     if statement and (words[-1] in _OPEN_STATEMENTS or _LONG_NUMBER.search(text)):
         return False
     return not _is_opening_clause(words)
+
+
+def _words(text: str) -> list[str]:
+    return "".join(char if char.isalpha() or char.isspace() else " " for char in text.lower()).split()
 
 
 def _is_opening_clause(words: list[str]) -> bool:

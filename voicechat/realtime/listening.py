@@ -8,7 +8,15 @@ from voicechat.cascade.api import EARS_RATE, EarsPcm
 from voicechat.media.vad import FRAME_MS
 from voicechat.realtime.captions import Captions
 from voicechat.realtime.endpoint import Endpoint
-from voicechat.realtime.judgement import INTERRUPTION_MS, JUDGE_MS, JUDGE_ON_MS, PATIENCE, is_listening
+from voicechat.realtime.judgement import (
+    AFTERTHOUGHT_MS,
+    INTERRUPTION_MS,
+    JUDGE_MS,
+    JUDGE_ON_MS,
+    PATIENCE,
+    is_listening,
+    may_go_on,
+)
 from voicechat.realtime.outbox import Clip
 
 if TYPE_CHECKING:
@@ -16,7 +24,7 @@ if TYPE_CHECKING:
 
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
-PROBE_MS = 100
+PROBE_MS = 80
 """Silence at which an open turn is heard ahead: for its text so far, and in case that this is its end."""
 
 PROBE_EVERY_S = 1.0
@@ -36,15 +44,16 @@ class Listening:
         self._probed: float | None = None  # when the turn was last heard ahead
         self._question_at = JUDGE_MS
         self._waiting = False  # only for the reply
+        self._murmured = False  # a word of a listener, if nothing follows it
 
     def begin(self) -> None:
         """A turn has opened."""
-        self._captions, self._probed = Captions(), None
+        self._captions, self._probed, self._murmured = Captions(), None, False
         self._question_at = JUDGE_MS
 
     def end(self) -> Captions:
         """The turn is over, or was none: what was told of its text."""
-        self._endpoint.resume()
+        self.resume()
         self._session.ears.drop_probe()
         captions, self._captions = self._captions, Captions()
         return captions
@@ -52,6 +61,7 @@ class Listening:
     def resume(self) -> None:
         """The speaker goes on after a pause."""
         self._endpoint.resume()
+        self._murmured = False
 
     def frame(self) -> None:
         """Another frame of the turn was taken: hear it ahead at a short silence, judge a longer one."""
@@ -61,9 +71,8 @@ class Listening:
             session.ears.speak_on()
             if session.playback.held or session.replies.suspended:
                 self._question()
-        elif self._too_little(silence):
-            session.nothing = True
-            session.turns.expect_end(0)
+        elif session.weighing and (self._too_little(silence) or self._all_said(silence)):
+            self._was_nothing()
         elif silence >= UNDECIDED_MS and session.playback.held:
             session.yield_to_user()  # the ears are late
         elif detection is not None and self._endpoint.due(silence, detection.eagerness):
@@ -124,11 +133,22 @@ class Listening:
             session.ears.speak_on()
 
     def _too_little(self, silence_ms: int) -> bool:
-        """True if a pause follows so little voice that it can't be a turn, and a reply waits for that."""
+        """True if a pause follows so little voice that it can't be a turn."""
+        turns = self._session.limits.turns
+        return silence_ms >= turns.pause_ms and self._session.turns.voiced_ms < turns.min_speech_ms
+
+    def _all_said(self, silence_ms: int) -> bool:
+        """True if nothing follows a word of a listener; that is decided before the silence ends the turn."""
+        detection, base = self._session.config.detection, self._session.limits.turns
+        ends_ms = base.silence_ms if detection is None else detection.turn_settings(base).silence_ms
+        return self._murmured and silence_ms >= min(AFTERTHOUGHT_MS, ends_ms - FRAME_MS)
+
+    def _was_nothing(self) -> None:
+        """What was said is no turn: a reply that waits for it goes on."""
         session = self._session
-        turns = session.limits.turns
-        paused = silence_ms >= turns.pause_ms and session.turns.voiced_ms < turns.min_speech_ms
-        return paused and session.weighing
+        session.nothing = True
+        session.playback.release()
+        session.turns.expect_end(0)
 
     @property
     def _semantic(self) -> bool:
@@ -148,9 +168,9 @@ class Listening:
         """The speaker pauses after ``text``: was it meant as an interruption? Is it the end?"""
         session = self._session
         if session.weighing and is_listening(text):
-            session.nothing = True
-            session.playback.release()
-            session.turns.expect_end(0)
+            self._murmured = True
+            if not may_go_on(text) or self._all_said(session.turns.silence_ms):
+                self._was_nothing()
         elif session.weighing or session.replies.suspended:
             session.yield_to_user()
         self._endpoint.on_words(text)
@@ -166,7 +186,7 @@ class Listening:
         costs no time to listen a little longer."""
         session = self._session
         detection = session.config.detection
-        if detection is None or not self._semantic or session.nothing:
+        if detection is None or not self._semantic or session.nothing or self._murmured:
             return
         enough = self._endpoint.enough(detection.eagerness)
         self._waiting = session.replies.unready
