@@ -61,6 +61,27 @@ class MelLoss(nn.Module):
         return torch.stack(losses).mean()
 
 
+class ValleyLoss(nn.Module):
+    """Mean L1 distance of log magnitudes in narrow bins under 4 kHz: keeps the valleys between harmonics empty."""
+
+    window: Tensor
+
+    def __init__(self, size: int = 2048) -> None:
+        super().__init__()
+        self.size, self.bins, self.floor = size, 4000 * size // SAMPLE_RATE, 5e-3 * size / 1024
+        self.register_buffer("window", torch.hann_window(size), persistent=False)
+
+    def forward(self, made: Tensor, real: Tensor) -> Tensor:
+        """Two sounds [B, N] to a scalar."""
+        return F.l1_loss(self._log(made), self._log(real))
+
+    def _log(self, sound: Tensor) -> Tensor:
+        with torch.autocast(sound.device.type, enabled=False):
+            spectrum = torch.stft(sound.float(), self.size, self.size // 4, window=self.window, return_complex=True)
+            spectrum = spectrum[:, : self.bins]
+            return torch.log(torch.sqrt(spectrum.real**2 + spectrum.imag**2 + 1e-9) + self.floor)
+
+
 class Encoder(nn.Module):
     """Sound [B, T * 960] to quantised values [B, T, 5] and codes [B, T]. Looks both ways."""
 
@@ -186,15 +207,20 @@ def _judge(x: Tensor, layers: nn.ModuleList, out: nn.Module) -> tuple[Tensor, li
 
 
 class Discriminators(nn.Module):
-    """Five that look at periods, three at spectra; each gives a score map and its features."""
+    """Five that look at periods, three of them again at what lies under 3 kHz, and three at spectra.
+
+    Each gives a score map and its features.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.judges = nn.ModuleList(_PeriodDiscriminator(period) for period in (2, 3, 5, 7, 11))
         self.judges.extend(_SpectrumDiscriminator(size) for size in (512, 1024, 2048))
+        self.low_judges = nn.ModuleList(_PeriodDiscriminator(period) for period in (2, 3, 5))
 
     def forward(self, sound: Tensor) -> list[tuple[Tensor, list[Tensor]]]:
-        return [judge(sound) for judge in self.judges]
+        low = F.avg_pool1d(sound[:, None], 4)[:, 0]
+        return [judge(sound) for judge in self.judges] + [judge(low) for judge in self.low_judges]
 
 
 Verdicts = list[tuple[Tensor, list[Tensor]]]

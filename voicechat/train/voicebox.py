@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from voicechat.models.embedded.voicebox import CODES, TOKEN_SAMPLES, VoiceBoxNet, load_voicebox
 from voicechat.models.embedded.weights import VoiceBoxConfig, load_voice_config, save_tensors
 from voicechat.train.arena import LABEL_SAMPLES, Arena, Clip
-from voicechat.train.codec import LABELS, Discriminators, Encoder, Listener, MelLoss, PhonemeHead
+from voicechat.train.codec import LABELS, Discriminators, Encoder, Listener, MelLoss, PhonemeHead, ValleyLoss
 from voicechat.train.common import (
     VOICES_FILE,
     Budget,
@@ -107,6 +107,7 @@ class VoiceBoxTraining:
         self.phonemes = PhonemeHead().to(device)
         self.listener = Listener().to(device)
         self.mel = MelLoss().to(device)
+        self.valleys = ValleyLoss().to(device)
         self.capture = plan.capture and device.type == "cuda"
         self.sound = torch.zeros(plan.batch, plan.window * TOKEN_SAMPLES, device=device)
         self.labels = torch.zeros(plan.batch, plan.window, LABELS, dtype=torch.long, device=device)
@@ -302,7 +303,9 @@ class VoiceBoxTraining:
         return Window(self.sound[:count], self.codes, self.voices[:count], self.labels[:count])
 
     def _critics(self) -> Critics:
-        return Critics(self.mel, self.listener.eval().requires_grad_(False), Discriminators().to(self.device))
+        return Critics(
+            self.mel, self.valleys, self.listener.eval().requires_grad_(False), Discriminators().to(self.device)
+        )
 
     def _train_plain(self) -> None:
         plan = self.plan
@@ -319,8 +322,8 @@ class VoiceBoxTraining:
             self._draw_codes()
             recent.add(graphed())
             if number % plan.report == 0 or number == plan.plain_steps - 1:
-                mel, hearing = recent.take()
-                curve.add(budget, mel=mel, hearing=hearing)
+                mel, hearing, disagreement = recent.take()
+                curve.add(budget, mel=mel, hearing=hearing, disagreement=disagreement)
         save_training(path, parts, budget)
         curve.plot()
 
@@ -362,10 +365,10 @@ class VoiceBoxTraining:
                 low, high = plan.slack
                 pull.steer(mels.take()[0], low + (high - low) * min(1.0, 2 * budget.fraction))
             if number % plan.report == 0 or number == plan.gan_steps - 1:
-                mel, hearing, fool, feature, judge = recent.take()
+                mel, hearing, disagreement, fool, feature, judge = recent.take()
                 curve.add(
-                    budget, mel=mel, hearing=hearing, fool=fool, feature=feature, judge=judge,
-                    pull=pull.weight.item(),
+                    budget, mel=mel, hearing=hearing, disagreement=disagreement, fool=fool, feature=feature,
+                    judge=judge, pull=pull.weight.item(),
                 )  # fmt: skip
             if number % 2000 == 1999:
                 save_training(path, parts, budget)

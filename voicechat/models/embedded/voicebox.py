@@ -34,6 +34,7 @@ RIGHT_CONTEXT = 2
 _HOP = 240
 _FRAMES_PER_TOKEN = TOKEN_SAMPLES // _HOP
 _WINDOW = 960
+_LEAD = (_WINDOW - _HOP) // 2
 _TOKEN_KERNEL_LEFT = 4
 _FRAME_KERNEL_LEFT = 6
 
@@ -96,6 +97,12 @@ class FiniteScalarQuantizer(nn.Module):
         return (digits - half).float() / half
 
 
+def as_complex(spectrum: Tensor) -> Tensor:
+    """Log magnitudes and phases [..., 962] as complex numbers [..., 481]."""
+    magnitude, phase = spectrum.chunk(2, -1)
+    return torch.polar(torch.exp(magnitude.clamp(max=6)), phase)
+
+
 class VoiceBoxNet(nn.Module):
     """The decoder. Float32 in use; runs on any number of tokens and sequences at once."""
 
@@ -123,19 +130,21 @@ class VoiceBoxNet(nn.Module):
 
     def forward(self, values: Tensor, voices: Tensor) -> Tensor:
         """Quantised values [B, T, 5] and voices (long) [B, T] to sound [B, T * 960], not clipped."""
+        return self.overlap_add(self.spectrum(values, voices))
+
+    def spectrum(self, values: Tensor, voices: Tensor) -> Tensor:
+        """As :meth:`forward`, but to the log magnitudes and phases [B, T * 4, 962] of which the sound is made."""
         y = self.project(values)
         if self.voice is not None:
             y = y + self.voice(voices)
         y = y.transpose(1, 2)
         y = self.frame_blocks(self.upsample(self.token_blocks(y))).transpose(1, 2)
         with torch.autocast(values.device.type, enabled=False):
-            return self._overlap_add(self.head(self.norm(y.float())))
+            return cast(Tensor, self.head(self.norm(y.float())))
 
-    def _overlap_add(self, spectrum: Tensor) -> Tensor:
+    def overlap_add(self, spectrum: Tensor) -> Tensor:
         """Log magnitudes and phases [B, F, 962] to sound [B, F * 240]."""
-        magnitude, phase = spectrum.chunk(2, -1)
-        magnitude = torch.exp(magnitude.clamp(max=6))
-        frames = torch.fft.irfft(torch.polar(magnitude, phase), _WINDOW, dim=-1) * self.window
+        frames = torch.fft.irfft(as_complex(spectrum), _WINDOW, dim=-1) * self.window
         batch, count, _ = frames.shape
         overlap = _WINDOW // _HOP
         frames = frames.view(batch, count, overlap, _HOP)
@@ -146,8 +155,15 @@ class VoiceBoxNet(nn.Module):
             padding = (0, 0, k, overlap - 1 - k)
             sound = sound + F.pad(frames[:, :, k], padding)
             norm = norm + F.pad(weight[:, :, k], padding)
-        start = (_WINDOW - _HOP) // 2
-        return (sound / norm.clamp(min=1e-3)).flatten(1)[:, start : start + count * _HOP]
+        return (sound / norm.clamp(min=1e-3)).flatten(1)[:, _LEAD : _LEAD + count * _HOP]
+
+    def analyse(self, sound: Tensor) -> Tensor:
+        """Sound [B, F * 240] to its complex spectrum [B, F, 481], frame by frame where :meth:`overlap_add` puts them.
+
+        The spectrum that a sound is made of and the one it has are the same only if neighbouring frames agree.
+        """
+        frames = F.pad(sound, (_LEAD, _LEAD)).unfold(-1, _WINDOW, _HOP)
+        return torch.fft.rfft(frames * self.window, dim=-1)
 
     @torch.inference_mode()
     def decode(self, codes: Tensor, voices: Tensor | None = None) -> Tensor:
