@@ -230,6 +230,18 @@ def test_a_client_that_does_not_stop_is_left_alone():
     talk.check()
 
 
+def test_a_client_that_has_played_all_has_nothing_to_stop():
+    """The cascade is slower than the player."""
+    talk = Talk()
+    talk.ask(words=3, ahead=1)
+    talk.pass_time(2.0)
+    talk.murmur(None)
+    talk.speak(2)
+    talk.finish()
+    assert talk.done()["status"] == "completed" and len(talk.started) == 1
+    all_was_heard(talk)
+
+
 def test_a_client_that_tells_late_is_too_late():
     talk = Talk()
     talk.ask()

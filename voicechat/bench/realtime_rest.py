@@ -51,14 +51,16 @@ def gap_s(record: Record, chain: list[str]) -> float:
 
 def _following(record: Record, stopped: str) -> str | None:
     """The response that goes on with one that was stopped."""
-    stop, cut = record.stop_of(stopped), record.stopped_ms.get(stopped)
-    if stop is None or cut is None:
+    stop = record.stop_of(stopped)
+    if stop is None:
         return None
     created = next(((at, event) for at, event in record.all("response.created", stop)), None)
     if created is None or any(at <= created[0] for at, _ in record.all("input_audio_buffer.committed", stop)):
         return None
     response = str(created[1]["response"]["id"])
-    missed = _sound(record, stopped)[cut * RATE // 1000 :]
+    sent = _sound(record, stopped)
+    played_ms = record.stopped_ms.get(stopped)  # unless the player had run dry, and was not stopped
+    missed = sent[len(sent) if played_ms is None else played_ms * RATE // 1000 :]
     rest = _sound(record, response)
     length = min(len(missed), len(rest))
     return response if np.array_equal(missed[:length], rest[:length]) else None

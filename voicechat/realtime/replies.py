@@ -144,7 +144,10 @@ class Replies:
 
     def suspend(self) -> bool:
         """Stop the reply that the client is being sent, or still plays, as one that may be gone on with: the cascade
-        makes more of it. False, and nothing has happened, if there is none."""
+        makes more of it. False, and nothing has happened, if there is none.
+
+        A client that has played all that it was sent has nothing to stop, and will not tell where it did.
+        """
         reply = self._reply or (self._last if self._playback.sounding else None)
         remainder = None if reply is None else Remainder.of(reply)
         if remainder is None:
@@ -152,6 +155,8 @@ class Replies:
         self.give_up()
         self._remainder = remainder
         if self._reply is not None:
+            if not self._playback.sounding:
+                remainder.cut = remainder.item.parts[0].samples
             self._playback.clear()
             self._finish(self._reply, "cancelled", "turn_detected")
             self._playback.truncate()
