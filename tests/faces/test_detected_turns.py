@@ -274,7 +274,7 @@ async def test_a_higher_threshold_hears_less(call, say):
     assert starts == [1, 0]
 
 
-@pytest.mark.parametrize(("eagerness", "silence_ms"), [("high", 240), ("auto", 420), ("low", 700)])
+@pytest.mark.parametrize(("eagerness", "silence_ms"), [("high", 240), ("auto", 460), ("low", 700)])
 async def test_a_whole_question_is_answered_soon(call, say, eagerness, silence_ms):
     """Sound and words agree: the turn ends as soon as the eagerness allows."""
     one = call("Please turn the lights off in the kitchen.")

@@ -116,3 +116,19 @@ def test_a_probe_that_is_late_holds_nothing_up():
     bench.understand("What is it?")
     assert bench.asked()[-1] == ("user", "What is it?")
     bench.check()
+
+
+def test_who_speaks_without_a_pause_can_be_read_too():
+    bench = asking({"model": "any"}, "semantic_vad")
+    texts = ["I went to", "I went to the market and", "I went to the market and bought"]
+    for text in texts:
+        bench.hear(3.1, True)
+        assert len(bench.jobs) == 1
+        bench.understand(text)
+    assert "".join(event["delta"] for event in bench.all(DELTA)) == "I went to the market and"
+    bench.hear(0.22, False)
+    assert len(bench.jobs) == 1, "the pause is heard by itself"
+    silent = asking(None, "semantic_vad")
+    silent.hear(7.0, True)
+    assert not silent.jobs
+    bench.check()

@@ -101,7 +101,7 @@ def test_patience_follows_the_words_and_the_eagerness(eagerness, finished, unfin
 
 @pytest.mark.parametrize(
     ("eagerness", "both", "words", "sound", "neither"),
-    [("low", 0.7, 1.7, 2.4, 8.0), ("auto", 0.42, 0.8, 1.2, 4.0), ("high", 0.24, 0.5, 0.6, 2.0)],
+    [("low", 0.7, 1.7, 2.4, 8.0), ("auto", 0.46, 0.76, 1.0, 4.0), ("high", 0.24, 0.5, 0.6, 2.0)],
 )
 def test_patience_follows_both(eagerness, both, words, sound, neither):
     def seconds(text: str, probability: float) -> float:
@@ -208,7 +208,7 @@ def test_the_ears_begin_at_a_short_silence_and_their_text_is_used():
     bench.hear(0.04, False)
     bench.judge(0.99)
     bench.say("Hi")
-    bench.hear(0.18, False)
+    bench.hear(0.22, False)
     assert not bench.jobs and bench.asked()[-1] == ("user", "What time is it?")
     assert [e["transcript"] for e in bench.all("conversation.item.input_audio_transcription.completed")] == [
         "What time is it?"

@@ -12,9 +12,8 @@ from voicechat.cascade.api import EARS_RATE, EarsPcm
 from voicechat.realtime.judgement import PATIENCE, sounds_finished
 from voicechat.realtime.outbox import CancelJudge, Clip, JudgeTurn, Outbox
 
-AGAIN_MS = (500, 1000, 2000, 4000)
-"""Silences after which the sound is judged again, after the first time. The first of them is for what was complete but
-did not sound so yet: a quarter of a second says little."""
+AGAIN_MS = (1000, 2000, 4000)
+"""Silences after which the sound is judged again, after the first time."""
 
 
 class Endpoint:

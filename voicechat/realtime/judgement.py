@@ -77,8 +77,8 @@ SURE, UNSURE = 0.75, 0.05
 
 PATIENCE = {
     "low": Patience(300, 700, 1700, 2400, 700, 2500, 8000),
-    "medium": Patience(240, 420, 800, 1200, 420, 1300, 4000),
-    "auto": Patience(240, 420, 800, 1200, 420, 1300, 4000),
+    "medium": Patience(240, 460, 760, 1000, 420, 1300, 4000),
+    "auto": Patience(240, 460, 760, 1000, 420, 1300, 4000),
     "high": Patience(160, 240, 500, 600, 240, 700, 2000),
 }
 """By the ``eagerness`` of the protocol, whose limits are OpenAI's.

@@ -30,6 +30,9 @@ PROBE_MS = 80
 PROBE_EVERY_S = 1.0
 """So often at most."""
 
+CAPTION_EVERY_S = 3.0
+"""Who speaks for so long without such a silence is heard ahead all the same, if the client wants to read along."""
+
 UNDECIDED_MS = 500
 """A reply waits at most so long, after the last voice, to learn what that was; then it was an interruption."""
 
@@ -41,6 +44,7 @@ class Listening:
         self._session = session
         self._endpoint = Endpoint(session.out, judged=session.limits.judged)
         self._captions = Captions()
+        self._begun = 0.0
         self._probed: float | None = None  # when the turn was last heard ahead
         self._question_at = JUDGE_MS
         self._waiting = False  # only for the reply
@@ -49,6 +53,7 @@ class Listening:
     def begin(self) -> None:
         """A turn has opened."""
         self._captions, self._probed, self._murmured = Captions(), None, False
+        self._begun = self._session.out.now
         self._question_at = JUDGE_MS
 
     def end(self) -> Captions:
@@ -71,6 +76,9 @@ class Listening:
             session.ears.speak_on()
             if session.playback.held or session.replies.suspended:
                 self._question()
+            elif session.config.transcription and self._speaks_on():
+                self._probe()
+                session.ears.speak_on()
         elif session.weighing and (self._too_little(silence) or self._all_said(silence)):
             self._was_nothing()
         elif silence >= UNDECIDED_MS and session.playback.held:
@@ -78,8 +86,7 @@ class Listening:
         elif detection is not None and self._endpoint.due(silence, detection.eagerness):
             self._endpoint.judge(session.turns.sound())
         elif PROBE_MS <= silence < PROBE_MS + FRAME_MS and self._may_probe():
-            self._probed = session.out.now
-            session.ears.probe(Clip(session.turns.sound(), EARS_RATE))
+            self._probe()
 
     def pause(self, turn: EarsPcm) -> None:
         """The speaker pauses after ``turn`` (float32 mono 16 kHz)."""
@@ -129,8 +136,17 @@ class Listening:
             session.yield_to_user()
         elif voice >= self._question_at:
             self._question_at = voice + JUDGE_ON_MS
-            session.ears.probe(Clip(session.turns.sound(), EARS_RATE))
+            self._probe()
             session.ears.speak_on()
+
+    def _probe(self) -> None:
+        """Hear the turn up to now."""
+        self._probed = self._session.out.now
+        self._session.ears.probe(Clip(self._session.turns.sound(), EARS_RATE))
+
+    def _speaks_on(self) -> bool:
+        last = self._begun if self._probed is None else self._probed
+        return self._session.out.now - last >= CAPTION_EVERY_S
 
     def _too_little(self, silence_ms: int) -> bool:
         """True if a pause follows so little voice that it can't be a turn."""
