@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ PROMPTS = (
 
 MISSED_S = 1.5
 """A reply that goes on for so long after somebody began to interrupt was not interrupted."""
+
+_NOISE_FIRST_S = 3.5
+"""A noisy room is noisy before somebody speaks in it, also where the microphone was open in a quiet one before."""
 
 _ANSWER_S = 8.0
 _WHOLE_ANSWER_S = 60.0
@@ -46,7 +50,9 @@ class Trace:
 async def act(line: Line, recording: Recording, prompt: Recording | None) -> Trace:
     """Play ``recording`` over a fresh session, in a reply to ``prompt`` if there is one. Raises :class:`LineError`."""
     entry = recording.entry
-    line.microphone.surround(_fit(line, recording.background) if recording.background is not None else None)
+    if recording.background is not None:
+        line.microphone.surround(_fit(line, recording.background))
+        await asyncio.sleep(_NOISE_FIRST_S)
     reply = await _begin_reply(line, prompt, entry.after_s) if prompt is not None else None
     said = line.microphone.say(_fit(line, recording.sound))
     if not await _until(line, lambda: line.microphone.sent_at(said.start + said.samples - 1) is not None, 60.0):
