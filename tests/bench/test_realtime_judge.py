@@ -208,6 +208,15 @@ def test_a_rest_that_is_heard_is_no_interruption() -> None:
     assert verdict.dip_s == pytest.approx(0.6, abs=0.001), "the gap that the listener hears"
 
 
+def test_an_answer_that_a_noise_stopped_and_that_went_on() -> None:
+    record = gone_on_with()
+    record.events.insert(0, committed(7.4))
+    assert judge(trace(Expect.ONE_TURN, record, first_s=6.0, last_s=7.0)).faults == []
+    record = gone_on_with(missing=9600)
+    record.events.insert(0, committed(7.4))
+    assert judge(trace(Expect.ONE_TURN, record, first_s=6.0, last_s=7.0)).faults == [Fault.FALSE_INTERRUPT]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"skip": 4800}, {"missing": 9600}, {"after": (committed(10.8),)}],

@@ -120,7 +120,7 @@ def _judge_turn(verdict: Verdict, trace: Trace, since: float) -> None:
         return
     if cut or not created:
         return
-    if any(response["status"] == "cancelled" for response in _done(trace)):
+    if not _all_went_on(trace, [response["id"] for response in _done(trace) if response["status"] == "cancelled"]):
         verdict.faults.append(Fault.FALSE_INTERRUPT)  # nobody spoke
         return
     first = next((piece for piece in _pieces(trace) if piece.received >= since and piece.audible), None)
@@ -149,7 +149,7 @@ def _judge_reply(verdict: Verdict, trace: Trace) -> None:
         verdict.void = "the reply was over too soon"
         return
     chain = _replies(trace)
-    if trace.record.stop_of(chain[-1]) is not None or (len(chain) > 1 and not heard_in_full(trace.record, chain)):
+    if stop is not None and not _all_went_on(trace, chain[:1]):
         verdict.faults.append(Fault.FALSE_INTERRUPT)
         return
     if _created(trace):
@@ -210,6 +210,14 @@ def _pieces(trace: Trace) -> Iterator[Piece]:
 def _replies(trace: Trace) -> list[str]:
     """The reply in which something was heard, and what went on with it."""
     return replies_of(trace.record, trace.reply)
+
+
+def _all_went_on(trace: Trace, stopped: list[str]) -> bool:
+    """True if responses that were stopped were one reply, the rest of which was heard."""
+    if not stopped:
+        return True
+    record, chain = trace.record, replies_of(trace.record, stopped[0])
+    return set(stopped) <= set(chain) and record.stop_of(chain[-1]) is None and heard_in_full(record, chain)
 
 
 def _created(trace: Trace) -> list[float]:
