@@ -22,6 +22,8 @@ from voicechat.stages.rows import DeviceRows, DeviceRowWriter, announced, open_r
 
 MODULUS = 251
 """Whole numbers under 256 are exact in bfloat16."""
+DELAY_CYCLES = 20_000_000
+"""Of a GPU's clock: some 10 ms."""
 ADVANCE_ONE = 1
 """A token that moves the pointer by one row."""
 
@@ -107,6 +109,8 @@ def write(told: Exchange, results: Any) -> None:
             _announce(pool, slots, written)
             if device.type == "cpu":
                 time.sleep(0.002)
+            else:
+                torch.cuda._sleep(DELAY_CYCLES)  # the row comes when the device has slept, long after its announcement
         writer.write(hidden, source, slots * spec.max_rows + written[slots], stamps)
         drawn = hidden.sum()  # drawn on the same stream, and brought over by another, as vLLM does
         if copies is not None:

@@ -97,7 +97,7 @@ async def running_on(place: Placement, folder: Path) -> AsyncIterator[OnGpu]:
         if place.on_gpu:
             await owner.start()
         await host.stage.start()
-        llama: Any = LlamaForCausalLM.from_pretrained(str(folder), dtype=getattr(torch, dtype)).eval()
+        llama: Any = LlamaForCausalLM.from_pretrained(str(folder), dtype=torch.float32).eval()
         conditioner = Conditioner.from_weights(WEIGHTS, THINKER)
         made = OnGpu(host, pool, llama, conditioner, load_voice_config(WEIGHTS).talker.voices[0])
         if place.on_gpu:

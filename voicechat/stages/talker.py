@@ -25,8 +25,10 @@ STEPS_PER_SYMBOL = 8
 """Bound on a reply's length: no symbol sounds longer than this many steps of 40 ms on average."""
 SPARE_STEPS = 50
 """Steps that any reply may take on top of that."""
-LOOKAHEAD = 256
-"""Text is read as far as this many rows (about 20 s) ahead of the Talker; the rest waits, as text."""
+LOOKAHEAD = 32
+"""Text is read as far as this many rows (two to three seconds) ahead of the Talker; the rest waits, as text."""
+READ_ROWS = 12
+"""Rows after which reading takes a break, once the Talker has some: a long text must not keep the others waiting."""
 WINDOWS = 1 << 20
 """More windows than a reply ever has. An ack names the lease's generation and the window."""
 
@@ -190,7 +192,8 @@ class Talker(Host):
             return False
         progress = utterance.progress
         rows: list[Any] = []
-        while utterance.unread and progress.ahead + len(rows) < self._lookahead:
+        most = min(self._lookahead - progress.ahead, READ_ROWS)
+        while utterance.unread and len(rows) < most:
             rows += utterance.frontend.push(utterance.unread.popleft())
         if utterance.closed and not utterance.unread:
             rows += utterance.frontend.finish()

@@ -23,8 +23,8 @@ from voicechat.train.codec import (
 )
 
 MEL_WEIGHT = 15.0
-VALLEY_WEIGHT = 4.0
-AGREEMENT_WEIGHT = 2.0
+VALLEY_WEIGHT = 1.0
+AGREEMENT_WEIGHT = 0.2
 FEATURE_WEIGHT = 0.25
 AGREEING_BINS = 100
 """Of 25 Hz each."""

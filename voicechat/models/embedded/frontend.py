@@ -71,6 +71,7 @@ def load_g2p() -> G2P:
     """Lexicon and rules, read once per process (about a second)."""
     reader = G2P()
     reader.tokenizer(" ")
+    reader._oov = lru_cache(maxsize=1 << 14)(reader.oov)  # a net's run for each word that the lexicon does not have
     return reader
 
 
