@@ -65,8 +65,11 @@ class VoiceBoxPlan:
     codec_steps: int = 20_000
     codec_seconds: float | None = None
     gan_batch: int = 32
-    slack: tuple[float, float] = (1.05, 1.25)
-    """How far the mel loss may rise above what it was before the discriminators, at the GAN's start and end."""
+    slack: tuple[float, float] = (1.03, 1.1)
+    """How far the mel loss may rise above what it was before the discriminators, at the GAN's start and end.
+
+    At 1.25 a voice with 4 of 20 hours was understood half as well as before (WER 9 -> 20 %), for no more DNSMOS.
+    """
     smoothing: float = 0.999
     """The decoder that is kept is a running mean of the GAN's, with this memory per step."""
     judged: int = 16
