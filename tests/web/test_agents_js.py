@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from tests import needed
 from tests.clients.speaking_cascade import ANSWERS, save
@@ -19,6 +20,9 @@ from tests.speech import silence, write_wav
 from tests.web.conftest import RATE, Visit
 from voicechat.cascade.api import PCM_RATE
 from voicechat.media.resample import resample
+
+BEGIN_S = 9.0
+"""Quiet before the first question: Chromium's microphone runs while the page is still connecting."""
 
 LATE = PCM_RATE * 3 // 10
 """Samples by which sound may lag behind the event that speaks of it."""
@@ -97,7 +101,10 @@ def converse(browser: Browser, url: str) -> Talk:
     page.route("**/bundle.js", lambda route: route.fulfill(path=bundle, content_type="text/javascript"))
     page.goto(f"{url}/agents.html")
     page.evaluate(CONNECT, INSTRUCTIONS)
-    page.wait_for_function(ANSWERED, timeout=120_000)
+    try:
+        page.wait_for_function(ANSWERED, timeout=120_000)
+    except PlaywrightTimeout:
+        raise AssertionError(f"this is as far as the conversation came: {read(page)}") from None
     page.wait_for_timeout(1000 * LATE / PCM_RATE)
     talk = read(page)
     page.evaluate("talk.close()")
@@ -128,7 +135,7 @@ def read(page: Page) -> Talk:
 
 
 def test_with_written_answers(namespace, double_server, browse, questions, spoken_answers, models, listen, tmp_path):
-    wav = microphone(tmp_path / "microphone.wav", questions, (4.0, 7.0, 4.0))
+    wav = microphone(tmp_path / "microphone.wav", questions, (BEGIN_S, 7.0, 4.0))
     url = double_server("--speaking", save(tmp_path / "double.npz", models.ears, spoken_answers))
     judge(converse(browse(namespace, wav), url), listen, 0.15, ANSWERS)
 
@@ -136,7 +143,7 @@ def test_with_written_answers(namespace, double_server, browse, questions, spoke
 def converse_with_model(
     browse: Callable[..., Browser], url: str, questions: Sequence[Sound], folder: Path, last_gap: float
 ) -> Talk:
-    wav = microphone(folder / "microphone.wav", questions, (4.0, 26.0, last_gap))
+    wav = microphone(folder / "microphone.wav", questions, (BEGIN_S, 26.0, last_gap))
     return converse(browse(Namespace(None), wav), url)
 
 
