@@ -170,6 +170,24 @@ class Host(ABC):
         self.channel.close()
 
 
+class EngineHost(Host):
+    """A stage whose work a vLLM engine does; ``_engine`` is there once the stage is warm."""
+
+    _engine: Any = None
+
+    def watch_work(self, watch: Stopwatch) -> None:
+        watch.watch(self._engine.output_processor, "process_outputs", "engine_outputs")
+        watch.watch(self.channel, "send", "send")
+        watch.watch(self, "handle", "handle")
+
+    async def profile_engine(self, step: str) -> dict[str, Any] | None:
+        found: list[dict[str, Any] | None] = await self._engine.collective_rpc(f"profile_{step}")
+        return found[0]
+
+    async def answer(self) -> None:
+        await self._engine.is_sleeping()  # goes to the engine core and back
+
+
 def run_host(sock: socket.socket, make: Callable[[Channel], Host]) -> None:
     """Body of a stage's process: returns when the stage is over, then ends the whole process group."""
 

@@ -14,10 +14,9 @@ import msgspec
 from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Abort, Codes, Failed, Message, Released, Speak, Spoken, Text
 from voicechat.cascade.pool import Pool, PoolSpec
-from voicechat.stages.host import Host, engine_prompt, prepare_process, run_host
+from voicechat.stages.host import EngineHost, engine_prompt, prepare_process, run_host
 from voicechat.stages.placement import Placement, engine_options, prepare_engine
 from voicechat.stages.progress import Progress
-from voicechat.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +84,7 @@ class _Utterance:
         self.more = asyncio.Event()
 
 
-class Talker(Host):
+class Talker(EngineHost):
     """Text goes into the pool as it comes; the engine's gate holds a request that is ahead of its text."""
 
     def __init__(self, channel: Channel, config: TalkerConfig) -> None:
@@ -96,7 +95,6 @@ class Talker(Host):
         self._utterances: dict[int, _Utterance] = {}
         self._waker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._waker.setblocking(False)
-        self._engine: Any = None
 
     async def warm_up(self) -> dict[str, str | int | float]:
         started = time.monotonic()
@@ -309,18 +307,6 @@ class Talker(Host):
             self._waker.sendto(b".", self._wake_address)
         except BlockingIOError:
             pass  # its queue is full of wake-ups already
-
-    def watch_work(self, watch: Stopwatch) -> None:
-        watch.watch(self._engine.output_processor, "process_outputs", "engine_outputs")
-        watch.watch(self.channel, "send", "send")
-        watch.watch(self, "handle", "handle")
-
-    async def profile_engine(self, step: str) -> dict[str, Any] | None:
-        found: list[dict[str, Any] | None] = await self._engine.collective_rpc(f"profile_{step}")
-        return found[0]
-
-    async def answer(self) -> None:
-        await self._engine.is_sleeping()  # goes to the engine core and back
 
     async def close(self) -> None:
         if self._engine is not None:

@@ -25,9 +25,8 @@ from voicechat.cascade.messages import (
 from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.cascade.tools import as_text
 from voicechat.stages.ears import EarsSpec, Listener
-from voicechat.stages.host import Host, engine_prompt, prepare_process, run_host
+from voicechat.stages.host import EngineHost, engine_prompt, prepare_process, run_host
 from voicechat.stages.placement import Placement, engine_options, prepare_engine
-from voicechat.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ def run(sock: socket.socket, config: ThinkerConfig) -> None:
     run_host(sock, lambda channel: Thinker(channel, config))
 
 
-class Thinker(Host):
+class Thinker(EngineHost):
     """Prompt building, generation and transcription, all requests at once."""
 
     def __init__(self, channel: Channel, config: ThinkerConfig) -> None:
@@ -69,7 +68,6 @@ class Thinker(Host):
         self.pool = Pool(config.pool)
         self._running: dict[int, asyncio.Task[None]] = {}
         self._listener = Listener(self, self.pool, config.ears)
-        self._engine: Any = None
 
     async def warm_up(self) -> dict[str, str | int | float]:
         started = time.monotonic()
@@ -194,18 +192,6 @@ class Thinker(Host):
             f"of which the messages take {prompt}."
         )
         return Failed(message.id, text, invalid=True, param="max_tokens", code="context_length_exceeded")
-
-    def watch_work(self, watch: Stopwatch) -> None:
-        watch.watch(self._engine.output_processor, "process_outputs", "engine_outputs")
-        watch.watch(self.channel, "send", "send")
-        watch.watch(self, "handle", "handle")
-
-    async def profile_engine(self, step: str) -> dict[str, Any] | None:
-        found: list[dict[str, Any] | None] = await self._engine.collective_rpc(f"profile_{step}")
-        return found[0]
-
-    async def answer(self) -> None:
-        await self._engine.is_sleeping()  # goes to the engine core and back
 
     async def close(self) -> None:
         self._listener.close()
