@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 
@@ -51,3 +53,14 @@ class Stopwatch:
             "share": {label: seconds / wall for label, seconds in self.seconds.items()},
             "calls": dict(self.calls),
         }
+
+
+async def observe(watch: Stopwatch, seconds: float, messages: Callable[[], int]) -> dict[str, Any]:
+    """Let ``watch`` run for ``seconds``; its times, and of this process ``cpu`` (processor seconds a second, all
+    threads), ``loop`` (those of this thread) and ``messages_per_s``, by a count of all messages so far."""
+    before = (time.process_time(), time.thread_time(), messages())
+    await asyncio.sleep(seconds)
+    after = (time.process_time(), time.thread_time(), messages())
+    found = watch.stop()
+    rates = [(new - old) / found["wall_s"] for old, new in zip(before, after, strict=True)]
+    return {**found, **dict(zip(("cpu", "loop", "messages_per_s"), rates, strict=True))}

@@ -61,15 +61,13 @@ def test_a_worker_is_watched_from_begin_to_finish(monkeypatch: Any) -> None:
 
     class Worker(ProfiledWorker, Engine):
         device = SimpleNamespace(type="cpu")
+        _pool = SimpleNamespace(spec=SimpleNamespace(hidden_size=32))
 
         def hook(self) -> str:
             return "done"
 
         def profile_hooks(self) -> list[tuple[Any, str]]:
             return [(self, "hook")]
-
-        def profile_row_bytes(self) -> int:
-            return 64
 
     class Scheduler:
         def schedule(self) -> None: ...

@@ -41,7 +41,7 @@ from voicechat.cascade.pool import Pool
 from voicechat.cascade.response import ResponseState
 from voicechat.cascade.stage import Stage, StageLike
 from voicechat.cascade.traffic import NOTHING_TO_SPEAK, Traffic
-from voicechat.stopwatch import Stopwatch
+from voicechat.stopwatch import Stopwatch, observe
 
 log = logging.getLogger(__name__)
 
@@ -158,13 +158,9 @@ class Coordinator:
     async def _profile_server(self, seconds: float) -> dict[str, Any]:
         watch = Stopwatch()
         self.traffic.watch_work(watch)
-        cpu, loop = time.process_time(), time.thread_time()
-        await asyncio.sleep(seconds)
-        cpu, loop = time.process_time() - cpu, time.thread_time() - loop
-        host = watch.stop()
-        messages = sum(count for label, count in host["calls"].items() if label != "pump")
-        wall = host["wall_s"]
-        return {**host, "cpu": cpu / wall, "loop": loop / wall, "messages_per_s": messages / wall}
+        return await observe(
+            watch, seconds, lambda: sum(count for label, count in watch.calls.items() if label != "pump")
+        )
 
     def _stage_died(self, role: str, stage: StageLike, how: str) -> None:
         """Fail what was inside a dead stage, with one clear error each, then bring the stage back."""

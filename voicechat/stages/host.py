@@ -10,14 +10,13 @@ import os
 import signal
 import socket
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Message, Ping, Pong, Profile, Profiled, Ready, Shutdown
-from voicechat.stopwatch import Stopwatch
+from voicechat.stopwatch import Stopwatch, observe
 
 log = logging.getLogger(__name__)
 WATCH_PERIOD = 0.5
@@ -122,20 +121,15 @@ class Host(ABC):
     async def profile(self, message: Profile) -> dict[str, Any]:
         """Look at this stage for a while.
 
-        ``host``: of this process ``cpu`` (processor seconds a second, all threads), ``loop`` (those of the event loop's
-        thread), ``messages_per_s`` out and in, and the ``share`` of the time that single parts of it took, with
-        ``calls``. ``engine``: see :mod:`voicechat.stages.profile`; null without one.
+        ``host``: of this process, as :func:`~voicechat.stopwatch.observe` tells: messages are those out and in, and the
+        ``share`` of the time is that of single parts of its work. ``engine``: see :mod:`voicechat.stages.profile`;
+        null without one.
         A look that failed is an ``error``.
         """
         watch, channel = Stopwatch(), self.channel
         self.watch_work(watch)
         await self.profile_engine("begin")
-        before = (time.process_time(), time.thread_time(), channel.sent + channel.received)
-        await asyncio.sleep(message.seconds)
-        after = (time.process_time(), time.thread_time(), channel.sent + channel.received)
-        host = watch.stop()
-        rates = [(new - old) / host["wall_s"] for old, new in zip(before, after, strict=True)]
-        host |= dict(zip(("cpu", "loop", "messages_per_s"), rates, strict=True))
+        host = await observe(watch, message.seconds, lambda: channel.sent + channel.received)
         await self.profile_engine("record")
         await asyncio.sleep(message.gpu_seconds)
         return {"host": host, "engine": await self.profile_engine("finish")}
@@ -186,6 +180,10 @@ class EngineHost(Host):
 
     async def answer(self) -> None:
         await self._engine.is_sleeping()  # goes to the engine core and back
+
+    async def close(self) -> None:
+        if self._engine is not None:
+            self._engine.shutdown()
 
 
 def run_host(sock: socket.socket, make: Callable[[Channel], Host]) -> None:

@@ -93,12 +93,18 @@ def engine_options(place: Placement, scheduler: str, *, embeddings: bool) -> dic
         "gpu_memory_utilization": _share(place),
     }
     if place.graphs:
-        # The first runner's graphs of mixed steps gave wrong words on an H200 (vLLM 0.26), not those of decoding.
-        plain = "FULL_DECODE_ONLY" if place.runner == "v1" else "FULL"
-        options["compilation_config"] = (
-            {"cudagraph_mode": "FULL_AND_PIECEWISE"} if place.compiled else {"mode": 0, "cudagraph_mode": plain}
-        )
+        options["compilation_config"] = graph_options(place)
     return options
+
+
+def graph_options(place: Placement) -> dict[str, Any]:
+    """Which CUDA graphs an engine captures.
+
+    The first runner's graphs of mixed steps gave wrong words on an H200 (vLLM 0.26), not those of decoding.
+    """
+    if place.compiled:
+        return {"cudagraph_mode": "FULL_AND_PIECEWISE"}
+    return {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY" if place.runner == "v1" else "FULL"}
 
 
 def _share(place: Placement) -> float:

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from voicechat.cascade.pool import Pool
 from voicechat.stopwatch import Stopwatch
 
 NESTED = {"held": "schedule", "hook": "execute"}
@@ -29,6 +30,11 @@ NESTED = {"held": "schedule", "hook": "execute"}
 _COPIES = "gpu_memcpy"
 _WORK = ("kernel", _COPIES, "gpu_memset")
 _scheduler: Any = None
+
+
+def row_bytes(pool: Pool) -> int:
+    """Size of one row of hidden state, in bfloat16."""
+    return 2 * pool.spec.hidden_size
 
 
 def know_scheduler(scheduler: Any) -> None:
@@ -127,19 +133,16 @@ class ProfiledWorker:
     """What the engine's core is asked to do, by name. To be put in front of a worker class."""
 
     _profiler: Profiler | None = None
+    _pool: Pool
     device: Any
 
     def profile_hooks(self) -> list[tuple[Any, str]]:
         """The stage's own code inside a step."""
-        raise NotImplementedError
-
-    def profile_row_bytes(self) -> int:
-        """Size of one row of hidden state."""
-        raise NotImplementedError
+        return []
 
     def profile_begin(self) -> None:
         """Begin to time."""
-        self._profiler = Profiler(self, self.profile_hooks(), self.profile_row_bytes())
+        self._profiler = Profiler(self, self.profile_hooks(), row_bytes(self._pool))
 
     def profile_record(self) -> None:
         """Begin to record."""

@@ -307,7 +307,3 @@ class Talker(EngineHost):
             self._waker.sendto(b".", self._wake_address)
         except BlockingIOError:
             pass  # its queue is full of wake-ups already
-
-    async def close(self) -> None:
-        if self._engine is not None:
-            self._engine.shutdown()

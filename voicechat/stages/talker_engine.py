@@ -193,9 +193,6 @@ class TalkerWorker(ProfiledWorker, Worker):
     def profile_hooks(self) -> list[tuple[Any, str]]:
         return [(self._hook, "_condition")]
 
-    def profile_row_bytes(self) -> int:
-        return 2 * self._pool.spec.hidden_size
-
     def _condition(self, request_ids: Sequence[str], ids: torch.Tensor, embeddings: torch.Tensor, embed: Any) -> None:
         assert self._output is not None
         if self._on_device is None:

@@ -195,5 +195,4 @@ class Thinker(EngineHost):
 
     async def close(self) -> None:
         self._listener.close()
-        if self._engine is not None:
-            self._engine.shutdown()
+        await super().close()

@@ -120,9 +120,6 @@ class ThinkerWorker(ProfiledWorker, Worker):
     def profile_hooks(self) -> list[tuple[Any, str]]:
         return [(self, "_capture"), (self, "_hand_over")]
 
-    def profile_row_bytes(self) -> int:
-        return 2 * self._pool.spec.hidden_size
-
     def _hand_over(self, writer: RowWriter, hidden: torch.Tensor, output: SchedulerOutput) -> None:
         """Enqueue the copies of this step's new rows, before the step's tokens are drawn on the same stream."""
         started = time.monotonic_ns()

@@ -115,10 +115,10 @@ class VoiceBox(Host):
         watch.watch(self.channel, "send", "send")
 
     async def profile_engine(self, step: str) -> dict[str, Any] | None:
-        from voicechat.stages.profile import Profiler
+        from voicechat.stages.profile import Profiler, row_bytes
 
         if step == "begin":
-            self._profiler = Profiler(self, [], 2 * self.config.pool.hidden_size)
+            self._profiler = Profiler(self, [], row_bytes(self.pool))
             return None
         work = asyncio.get_running_loop().run_in_executor
         if step == "record":
