@@ -221,10 +221,16 @@ class VoiceBoxSettings(_Section):
 class EarsSettings(_Section):
     """Speech to text for Thinkers that can't hear."""
 
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the server's device")
     threads: int = Field(default=2, ge=1, description="of each worker")
-    workers: int = Field(default=1, ge=1, description="sounds heard at once")
-    beam_size: int = Field(default=3, ge=1)
-    compute_type: Literal["int8", "int8_float32", "float32", "float16", "int8_float16"] = "int8"
+    workers: int = Field(default=1, ge=1, description="sounds heard at once, on the CPU")
+    beam_size: int = Field(default=3, ge=1, description="on the CPU; on a GPU the likeliest token is taken")
+    compute_type: Literal["int8", "int8_float32", "float32", "float16", "int8_float16"] = Field(
+        default="int8", description="on the CPU; on a GPU float16"
+    )
+    max_batch: int = Field(default=16, ge=1, description="sounds heard together, on GPUs")
+    gpu: int = Field(default=0, ge=0, description="number of their GPU, on GPUs")
+    gpu_memory_mb: int = Field(default=2048, ge=512, description="all that they may take of their GPU")
 
 
 class Settings(_Section):
@@ -249,6 +255,8 @@ class Settings(_Section):
         for name, seqs in (("thinker", self.thinker.max_num_seqs), ("talker", self.talker.max_num_seqs)):
             if seqs < slots:
                 raise ValueError(f"{name}.max_num_seqs ({seqs}) is less than pool.slots ({slots})")
+        if self.ears.device == "cuda" and self.device == "cpu":
+            raise ValueError("ears.device is cuda, but device is cpu")
         if self.device == "cuda":
             for name, stage in (("thinker", self.thinker), ("talker", self.talker)):
                 if stage.kv_cache_mb >= stage.gpu_memory_mb:
@@ -257,6 +265,11 @@ class Settings(_Section):
                         f" ({stage.gpu_memory_mb}) for the model"
                     )
         return self
+
+    @property
+    def ears_on_gpu(self) -> bool:
+        """True if the ears hear on a GPU."""
+        return self.device == "cuda" and self.ears.device != "cpu"
 
 
 def resource_dir(name: Literal["web", "configs"]) -> Path:

@@ -41,7 +41,9 @@ def test_one_gpu() -> None:
     keeper = keeper_config(given, SPEC, 20)
     assert keeper is not None
     assert keeper.gpus == (0,)
-    assert keeper.budgets == {0: {"thinker": 16384, "talker": 12288, "voicebox": 4096, "rows": 450, "spare": 1024}}
+    assert keeper.budgets == {
+        0: {"thinker": 16384, "talker": 12288, "voicebox": 4096, "ears": 3072, "rows": 450, "spare": 1024}
+    }
 
 
 def test_rows_lie_where_they_are_read() -> None:
@@ -54,9 +56,28 @@ def test_rows_lie_where_they_are_read() -> None:
     assert keeper is not None
     assert (keeper.gpus, keeper.peer) == ((3, 1), False)
     assert {gpu: sorted(sizes) for gpu, sizes in keeper.budgets.items()} == {
+        0: ["ears", "spare"],
         1: ["spare", "thinker", "voicebox"],
         3: ["rows", "spare", "talker"],
     }
+
+
+def test_ears_on_a_gpu_of_their_own_or_on_the_cpu() -> None:
+    given = settings("ears.gpu=2", "ears.device=cuda")
+    assert place(given, "ears").gpus == [2]
+    keeper = keeper_config(given, SPEC, 20)
+    assert keeper is not None
+    assert keeper.budgets[2] == {"ears": 3072, "spare": 1024}
+    given = settings("ears.device=cpu")
+    assert not place(given, "ears").on_gpu
+    keeper = keeper_config(given, SPEC, 20)
+    assert keeper is not None
+    assert "ears" not in keeper.budgets[0]
+
+
+def test_no_ears_on_a_gpu_without_a_server_there() -> None:
+    with pytest.raises(ConfigError, match="ears.device is cuda, but device is cpu"):
+        settings("device=cpu", "ears.device=cuda")
 
 
 def test_a_cache_that_leaves_nothing_for_the_model() -> None:

@@ -15,6 +15,7 @@ from voicechat.cascade.api import EARS_RATE, PCM_RATE
 from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
 from voicechat.cascade.launch import (
     brain_options,
+    ears_spec,
     model_info,
     pool_spec,
     talker_config,
@@ -130,3 +131,18 @@ def test_a_brain_elsewhere_needs_no_thinker(paths: AssembledPaths) -> None:
     told = brain_options(away)
     assert (told.url, told.model, told.api_key, told.system_prompt) == ("http://127.0.0.1:9/v1", "m", "k", "Sing.")
     assert (told.connect_timeout, told.first_token_timeout, told.idle_timeout) == (5.0, 60.0, 30.0)
+
+
+def test_the_ears_are_the_thinkers_on_the_cpu_and_by_themselves_on_a_gpu(paths: AssembledPaths) -> None:
+    spec = pool_spec(settings(), paths)
+    here = settings("ears.workers=3")
+    assert list(thinking(here, paths, spec, 20)) == ["thinker"]
+    told = thinker_config(here, paths, spec, 20).ears
+    assert told is not None
+    assert (told.dir, told.workers, told.place.on_gpu) == (str(paths.ears), 3, False)
+    there = settings("device=cuda", "ears.gpu=1", "ears.max_batch=8", "ears.gpu_memory_mb=999")
+    assert list(thinking(there, paths, spec, 20)) == ["thinker", "ears"]
+    assert thinker_config(there, paths, spec, 20).ears is None
+    told = ears_spec(there, paths)
+    assert (told.place.gpus, told.place.memory_mb, told.max_batch) == ([1], 999, 8)
+    assert list(thinking(settings("device=cuda", "ears.device=cpu"), paths, spec, 20)) == ["thinker"]

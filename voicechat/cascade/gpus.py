@@ -9,13 +9,13 @@ from voicechat.config import Settings
 from voicechat.stages.keeper import KeeperConfig
 from voicechat.stages.placement import Placement
 
-StageName = Literal["thinker", "talker", "voicebox"]
-STAGES: tuple[StageName, ...] = ("thinker", "talker", "voicebox")
+StageName = Literal["thinker", "talker", "voicebox", "ears"]
+STAGES: tuple[StageName, ...] = ("thinker", "talker", "voicebox", "ears")
 
 
 def place(settings: Settings, stage: StageName) -> Placement:
     """Where a stage runs. Rows lie on the Talker's GPU: it reads each of them several times."""
-    if settings.device == "cpu":
+    if settings.device == "cpu" or (stage == "ears" and not settings.ears_on_gpu):
         return Placement()
     mine, gpu = getattr(settings, stage), settings.gpu
     return Placement(
@@ -42,7 +42,7 @@ def keeper_config(settings: Settings, spec: PoolSpec, level: int) -> KeeperConfi
     """What the keeper is told; None where there is nothing to keep."""
     if settings.device == "cpu":
         return None
-    places = {name: place(settings, name) for name in STAGES}
+    places = {name: where for name in STAGES if (where := place(settings, name)).on_gpu}
     rows_mb = -(-(spec.slots * spec.max_rows * (2 * spec.hidden_size + 8)) >> 20) if spec.rows != "host" else 0
     budgets: dict[int, dict[str, int]] = {}
     for name, where in places.items():

@@ -69,15 +69,20 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
 def thinking(
     settings: Settings, paths: AssembledPaths, spec: PoolSpec, level: int
 ) -> dict[str, Callable[..., StageLike]]:
-    """The Thinker with its ears, or a brain elsewhere and the ears in a process of their own."""
+    """The Thinker, here with its ears or a brain elsewhere, and the ears if they have a process of their own.
+
+    They have one beside a brain elsewhere, and on a GPU (:mod:`voicechat.stages.ears` says why).
+    """
+    made: dict[str, Callable[..., StageLike]] = {}
     if settings.brain.url is None:
         config = thinker_config(settings, paths, spec, level)
-        return {"thinker": functools.partial(Stage, "thinker", thinker.run, (config,))}
-    hearing = EarsConfig(ears=ears_spec(settings, paths), pool=spec, log_level=level)
-    return {
-        "thinker": functools.partial(BrainStage, brain_options(settings)),
-        "ears": functools.partial(Stage, "ears", ears.run, (hearing,)),
-    }
+        made["thinker"] = functools.partial(Stage, "thinker", thinker.run, (config,))
+    else:
+        made["thinker"] = functools.partial(BrainStage, brain_options(settings))
+    if settings.brain.url is not None or settings.ears_on_gpu:
+        hearing = EarsConfig(ears=ears_spec(settings, paths), pool=spec, log_level=level)
+        made["ears"] = functools.partial(Stage, "ears", ears.run, (hearing,))
+    return made
 
 
 def brain_options(settings: Settings) -> BrainOptions:
@@ -176,7 +181,7 @@ def thinker_config(settings: Settings, paths: AssembledPaths, spec: PoolSpec, le
     mine, model = settings.thinker, settings.model.thinker
     return thinker.ThinkerConfig(
         model_dir=str(paths.thinker),
-        ears=ears_spec(settings, paths),
+        ears=None if settings.ears_on_gpu else ears_spec(settings, paths),
         pool=spec,
         dtype=model.dtype,
         max_num_seqs=mine.max_num_seqs,
@@ -203,6 +208,8 @@ def ears_spec(settings: Settings, paths: AssembledPaths) -> EarsSpec:
         beam_size=mine.beam_size,
         compute_type=mine.compute_type,
         workers=mine.workers,
+        max_batch=mine.max_batch,
+        place=gpus.place(settings, "ears"),
     )
 
 

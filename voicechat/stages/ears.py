@@ -1,12 +1,20 @@
-"""The ears: sounds become text. They live in the Thinker's process, or in one of their own if there is no Thinker."""
+"""The ears: sounds become text.
+
+On the CPU they live in the Thinker's process, or in one of their own if there is no Thinker. On a GPU they always have
+their own: the Thinker's process shares its interpreter's lock among all replies that are being written and has no CUDA
+context (its engine's core, which has one, is a process of its own), the ears' memory is bounded by itself, and a fault
+of the device there takes no reply's text with it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -16,16 +24,28 @@ from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Abort, Failed, Message, Transcribe, Transcript
 from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.stages.host import Host, prepare_process, run_host
+from voicechat.stages.placement import Placement, see_gpus
+from voicechat.stopwatch import Stopwatch
+
+log = logging.getLogger(__name__)
+
+Pcm = npt.NDArray[np.float32]
 
 
 class EarsSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Which ears: ``dir`` is their model's local folder, ``workers`` the sounds that are heard at once."""
+    """Which ears: ``dir`` is their model's local folder, ``workers`` the sounds that are heard at once on the CPU.
+
+    On a GPU there is one worker, which hears up to ``max_batch`` sounds together; beams and ``compute_type`` are of the
+    CPU's ears alone.
+    """
 
     dir: str
     threads: int
     beam_size: int
     compute_type: str = "int8"
     workers: int = 1
+    max_batch: int = 1
+    place: Placement = Placement()
 
 
 class EarsConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,25 +56,20 @@ class EarsConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_level: int
 
 
-class Listener:
-    """Transcribes for a host, in threads of its own, first come, first served. ``spec`` None: a host without ears."""
+class Transcriber(Protocol):
+    """Hears several sounds at once: float32 mono 16 kHz, each of shape ``[samples]``, to a text for each."""
 
-    def __init__(self, host: Host, pool: Pool, spec: EarsSpec | None) -> None:
-        self._host = host
-        self._pool = pool
-        self._spec = spec
-        self._running: dict[int, Future[str]] = {}
-        self._thread = ThreadPoolExecutor(spec.workers if spec is not None else 1, thread_name_prefix="ears")
-        self._ears: Any = None
+    def transcribe(self, sounds: Sequence[Pcm]) -> list[str]:
+        """Texts, empty for silence. Raises RuntimeError if it fails."""
 
-    def load(self) -> asyncio.Future[None]:
-        """Begin to load and warm up, if there are ears. The future is done when that is."""
-        return asyncio.get_running_loop().run_in_executor(self._thread, self._load)
+    def check(self) -> None:
+        """After a fault: raises RuntimeError if there is no use in going on."""
 
-    def _load(self) -> None:
-        spec = self._spec
-        if spec is None:
-            return
+
+class _OneByOne:
+    """The CPU's ears; as many threads as there are workers may call them at once."""
+
+    def __init__(self, spec: EarsSpec) -> None:
         from voicechat.models.embedded.ears import Ears
 
         self._ears = Ears(
@@ -66,37 +81,105 @@ class Listener:
         )
         self._ears.warm_up()
 
+    def transcribe(self, sounds: Sequence[Pcm]) -> list[str]:
+        return [self._ears.transcribe(sound) for sound in sounds]
+
+    def check(self) -> None:
+        pass
+
+
+def load_ears(spec: EarsSpec) -> Transcriber:
+    """The ears for a place, warm. For the first GPU that the process sees, if it is one."""
+    if not spec.place.on_gpu:
+        return _OneByOne(spec)
+    import torch
+
+    from voicechat.models.embedded.ears_torch import TorchEars
+
+    torch.set_num_threads(spec.threads)
+    device = torch.device("cuda", 0)
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, (spec.place.memory_mb << 20) / total), device)
+    ears = TorchEars(spec.dir, device=device, max_batch=spec.max_batch, graphs=spec.place.graphs)
+    ears.warm_up()
+    return ears
+
+
+class Listener:
+    """Transcribes for a host, in threads of its own, first come, first served. ``spec`` None: a host without ears.
+
+    Sounds that wait when a worker becomes free are heard together, up to the ears' batch.
+    """
+
+    def __init__(self, host: Host, pool: Pool, spec: EarsSpec | None) -> None:
+        self._host = host
+        self._pool = pool
+        self._spec = spec
+        on_gpu = spec is not None and spec.place.on_gpu
+        self._workers = spec.workers if spec is not None and not on_gpu else 1
+        self._batch = spec.max_batch if spec is not None and on_gpu else 1
+        self._waiting: dict[int, tuple[Pcm, float]] = {}
+        self._more = asyncio.Event()
+        self._thread = ThreadPoolExecutor(self._workers, thread_name_prefix="ears")
+        self._ears: Transcriber | None = None
+
+    def load(self) -> asyncio.Future[None]:
+        """Begin to load and warm up, if there are ears. The future is done when that is."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, self._load)
+
+    def _load(self) -> None:
+        if self._spec is not None:
+            self._ears = load_ears(self._spec)
+
+    def start(self) -> None:
+        """Begin to hear; once the ears are loaded."""
+        if self._ears is not None:
+            for number in range(self._workers):
+                self._host.spawn(self._work(self._ears), f"ears-{number}")
+
     def listen(self, message: Transcribe) -> None:
         """Queue a sound; its :class:`Transcript` (or :class:`Failed`) follows in any case."""
+        if self._ears is None:
+            raise RuntimeError("this model has no ears of its own, and none were configured")
         pcm = self._pool.bays[message.bay, : message.count].copy()
-        self._running[message.id] = hearing = self._thread.submit(self._hear, pcm)
-        self._host.spawn(self._answer(message.id, hearing), f"transcribe-{message.id}")
+        self._waiting[message.id] = pcm, time.monotonic()
+        self._more.set()
 
     def abort(self, number: int) -> None:
         """Give a sound up, which takes effect only if it still waits for its turn."""
-        if (hearing := self._running.get(number)) is not None:
-            hearing.cancel()
+        if self._waiting.pop(number, None) is not None:
+            self._host.channel.send(Failed(number, "the transcription was cancelled"))
 
     def close(self) -> None:
-        """Let go of the thread; what it does now is not waited for."""
+        """Let go of the threads; what they do now is not waited for."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _answer(self, number: int, hearing: Future[str]) -> None:
-        started = time.monotonic()
-        try:
-            text = await asyncio.wrap_future(hearing)
-        except asyncio.CancelledError:
-            self._host.channel.send(Failed(number, "the transcription was cancelled"))
-        else:
-            self._host.channel.send(Transcript(number, text, time.monotonic() - started))
-        finally:
-            del self._running[number]
+    async def _work(self, ears: Transcriber) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            while not self._waiting:
+                self._more.clear()
+                await self._more.wait()
+            numbers = list(self._waiting)[: self._batch]
+            sounds, begun = zip(*(self._waiting.pop(number) for number in numbers), strict=True)
+            try:
+                texts = await loop.run_in_executor(self._thread, self._hear, ears, sounds)
+            except (RuntimeError, ValueError) as error:  # torch's and CTranslate2's word for most of their faults
+                log.exception("%d sounds could not be heard", len(numbers))
+                for number in numbers:
+                    self._host.channel.send(Failed(number, f"the sound could not be heard: {error}"))
+                await loop.run_in_executor(self._thread, ears.check)  # a lost device ends the process
+                continue
+            now = time.monotonic()
+            for number, text, since in zip(numbers, texts, begun, strict=True):
+                self._host.channel.send(Transcript(number, text, now - since))
 
-    def _hear(self, pcm: npt.NDArray[np.float32]) -> str:
-        if self._ears is None:
-            raise RuntimeError("this model has no ears of its own, and none were configured")
-        text: str = self._ears.transcribe(pcm)
-        return text
+    def _hear(self, ears: Transcriber, sounds: Sequence[Pcm]) -> list[str]:
+        return ears.transcribe(sounds)
+
+    def watch_work(self, watch: Stopwatch) -> None:
+        """Have the stopwatch look at the hearing."""
+        watch.watch(self, "_hear", "hear")
 
 
 class EarsHost(Host):
@@ -104,11 +187,18 @@ class EarsHost(Host):
 
     def __init__(self, channel: Channel, config: EarsConfig) -> None:
         super().__init__(channel)
-        self._listener = Listener(self, Pool(config.pool), config.ears)
+        self._pool = Pool(config.pool)
+        self._on_gpu = config.ears.place.on_gpu
+        self._listener = Listener(self, self._pool, config.ears)
 
     async def warm_up(self) -> dict[str, str | int | float]:
         started = time.monotonic()
+        if self._on_gpu:
+            from voicechat.stages.rows import keeper_ready
+
+            await keeper_ready(self._pool, on_gpu=True)
         await self._listener.load()
+        self._listener.start()
         return {"seconds": round(time.monotonic() - started, 2)}
 
     def handle(self, message: Message) -> None:
@@ -120,6 +210,10 @@ class EarsHost(Host):
             case _:
                 raise TypeError(f"not a message for the ears: {message!r}")
 
+    def watch_work(self, watch: Stopwatch) -> None:
+        self._listener.watch_work(watch)
+        watch.watch(self.channel, "send", "send")
+
     async def close(self) -> None:
         self._listener.close()
 
@@ -127,4 +221,6 @@ class EarsHost(Host):
 def run(sock: socket.socket, config: EarsConfig) -> None:
     """Body of the spawned process."""
     prepare_process(config.ears.threads, config.log_level)
+    if config.ears.place.on_gpu:
+        see_gpus(config.ears.place.gpus)
     run_host(sock, lambda channel: EarsHost(channel, config))

@@ -1,4 +1,4 @@
-"""The Thinker's process: one vLLM engine that writes replies, and the ears of models that cannot hear themselves."""
+"""The Thinker's process: one vLLM engine that writes replies, and on the CPU the ears."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class ThinkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Thinker's process needs to know. The folder is local; ``ears`` None is a model that needs none."""
+    """What the Thinker's process needs to know. The folder is local; ``ears`` None: not in this process."""
 
     model_dir: str
     ears: EarsSpec | None
@@ -103,6 +103,7 @@ class Thinker(EngineHost):
         )
         self.prompt = ChatPrompt(self._engine.get_tokenizer(), config.system_prompt)
         await ears
+        self._listener.start()
         # The system turn's keys and values stay in the prefix cache from here on.
         for question in ("Hello!", "What is the capital of France?"):
             ids = self.prompt.ids([Turn("user", question)])
