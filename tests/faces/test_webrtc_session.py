@@ -399,7 +399,7 @@ async def test_semantic_vad_and_no_automatic_reply(make):
         (
             {"audio": {"input": {"turn_detection": {"threshold": 2}}}},
             "session.audio.input.turn_detection.threshold",
-            "invalid_value",
+            "decimal_above_max_value",
         ),
         (
             {"audio": {"input": {"turn_detection": {"loudness": 2}}}},
@@ -412,7 +412,7 @@ async def test_semantic_vad_and_no_automatic_reply(make):
         ({"tools": [{"type": "function"}]}, "session.tools[0].name", "missing_required_parameter"),
         ({"type": "transcription"}, "session.type", "invalid_value"),
         ({"colour": "red"}, "session.colour", "unknown_parameter"),
-        ({"max_output_tokens": 0}, "session.max_output_tokens", "invalid_value"),
+        ({"max_output_tokens": 0}, "session.max_output_tokens", "integer_below_min_value"),
         ({"output_modalities": ["text", "audio"]}, "session.output_modalities", "invalid_value"),
         ([], "session", "invalid_type"),
     ],
