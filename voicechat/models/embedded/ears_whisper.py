@@ -22,6 +22,9 @@ BINARY_VERSION = 6
 _DTYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
 """By number in the file."""
 
+UNHEARD = -30_000.0
+"""Added, divided by 8, to the scores of what does not count: float16 can hold it, and its exponential is zero."""
+
 Weights = dict[str, torch.Tensor]
 
 
@@ -158,7 +161,7 @@ class Whisper:
         if any(own < length for own in frames):
             inside = torch.arange(length, device=self.device) < torch.tensor(frames).to(self.device)[:, None]
             x = x * inside[:, None]
-            heard = inside[:, None, None, ::2]
+            heard = inside[:, ::2]
         for name, stride in (("encoder/conv1", 1), ("encoder/conv2", 2)):
             weight, bias = self._weights[f"{name}/weight"], self._weights[f"{name}/bias"]
             x = F.gelu(F.conv1d(x, weight, bias, stride=stride, padding=1))
@@ -166,7 +169,7 @@ class Whisper:
         for layer in range(self._encoder_layers):
             name = f"encoder/layer_{layer}/self_attention"
             q, k, v = self._split(self._linear(self._norm(x, f"{name}/layer_norm"), f"{name}/linear_0"), 3)
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=heard)
+            mixed = _mix(q, k, v, heard)
             x = x + self._linear(mixed.transpose(1, 2).flatten(2), f"{name}/linear_1")
             x = self._feed(x, f"encoder/layer_{layer}/ffn")
         return self._norm(x, "encoder/layer_norm")
@@ -210,6 +213,21 @@ class Whisper:
             x = x + self._linear(_attend(q, sound[layer, 0], sound[layer, 1], deaf), f"{name}/linear_2")
             x = self._feed(x, f"decoder/layer_{layer}/ffn")
         return F.linear(self._norm(x[:, 0], "decoder/layer_norm"), self._projection).float()
+
+
+def _mix(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, heard: torch.Tensor | None) -> torch.Tensor:
+    """Attention of ``[batch, heads, length, size]`` to itself where ``heard``, ``[batch, length]``; None: everywhere.
+
+    A mask would keep the kernels away that need no memory for all pairs. One more dimension does the same: queries are
+    one in it, and keys that do not count far below zero.
+    """
+    if heard is None:
+        return F.scaled_dot_product_attention(q, k, v)
+    size = q.shape[-1]
+    q, k, v = (F.pad(x, (0, 8)) for x in (q, k, v))
+    q[..., size] = 1.0
+    k[..., size] = torch.zeros_like(heard, dtype=k.dtype).masked_fill(~heard, UNHEARD)[:, None]
+    return F.scaled_dot_product_attention(q, k, v, scale=size**-0.5)[..., :size]
 
 
 def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
