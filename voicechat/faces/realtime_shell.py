@@ -20,7 +20,7 @@ import numpy as np
 from voicechat.cascade.api import EARS_RATE, PCM_RATE, Cascade, CascadeError, EarsPcm, Finished, Pcm, Response
 from voicechat.media.detectors import Detectors
 from voicechat.media.resample import resample, to_float, to_pcm
-from voicechat.media.vad import FRAME_SAMPLES, FrameVad, Vad
+from voicechat.media.vad import FRAME_SAMPLES, FrameVad, SpeechVad, Vad
 from voicechat.media.wire import decode_whole
 from voicechat.realtime.client_events import ClientEvent
 from voicechat.realtime.outbox import (
@@ -150,28 +150,46 @@ class Shell:
         self._perform(self.session.on_event(event))
 
     async def on_samples(self, samples: EarsPcm) -> None:
-        """Sound of any length (float32 mono at 16 kHz); lets others run in between if it is long."""
+        """Sound of any length (float32 mono at 16 kHz); lets others run in between if it is long, or holds speech.
+
+        Nothing else of this microphone, nor what the client sends after it, may come before this is over.
+        """
         sound = np.concatenate([self._rest, samples])
         count = len(sound) // FRAME_SAMPLES
-        for index in range(count):
-            self.on_frame(sound[index * FRAME_SAMPLES : (index + 1) * FRAME_SAMPLES])
-            if index % _FRAMES_AT_ONCE == _FRAMES_AT_ONCE - 1:
-                await asyncio.sleep(0)
         self._rest = sound[count * FRAME_SAMPLES :]
+        frames = [sound[index * FRAME_SAMPLES : (index + 1) * FRAME_SAMPLES] for index in range(count)]
+        for begin in range(0, count, _FRAMES_AT_ONCE):
+            some = frames[begin : begin + _FRAMES_AT_ONCE]
+            if self._closed:
+                return
+            if self._detectors is None or not isinstance(self._vad, SpeechVad) or not self._detecting():
+                for frame in some:
+                    self.on_frame(frame)
+            else:
+                for frame, (heard, probability) in zip(some, await self._detectors.heard(self._vad, some), strict=True):
+                    self._take(frame, self._vad.decide(heard, probability, strict=self.session.playback.sounding))
+            if len(some) == _FRAMES_AT_ONCE:
+                await asyncio.sleep(0)
 
     def on_frame(self, frame: EarsPcm) -> None:
         """20 ms from the microphone (float32, shape ``[320]``)."""
         if self._closed:
             return
+        voiced = self._detecting() and self._vad.voiced(frame, strict=self.session.playback.sounding)
+        self._take(frame, voiced)
+
+    def _detecting(self) -> bool:
+        """Whether speech is to be found; sees to the threshold that the session wants now."""
         detection = self.session.config.detection
-        voiced = False
-        if detection is not None:
-            if detection.threshold != self._threshold:
-                self._threshold = detection.threshold
-                self._vad.set_threshold(detection.threshold)
-            voiced = self._vad.voiced(frame, strict=self.session.playback.sounding)
-        self._tick()
-        self._perform(self.session.on_frame(frame, voiced))
+        if detection is not None and detection.threshold != self._threshold:
+            self._threshold = detection.threshold
+            self._vad.set_threshold(detection.threshold)
+        return detection is not None
+
+    def _take(self, frame: EarsPcm, voiced: bool) -> None:
+        if not self._closed:
+            self._tick()
+            self._perform(self.session.on_frame(frame, voiced))
 
     def on_starved(self, frames: int) -> None:
         """No sound came for this many frames."""

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from voicechat.cascade.api import EARS_RATE, EarsPcm
-from voicechat.media.silero import Silero
+from voicechat.media.silero import Silero, SileroQueue
 from voicechat.media.smart_turn import SECONDS, SmartTurn
-from voicechat.media.vad import SpeechVad
+from voicechat.media.vad import Heard, SpeechVad
 
 SILERO_FILE = "silero_vad.onnx"
 SMART_TURN_FILE = "smart-turn-v3.2-cpu.onnx"
 
 
 class Detectors:
-    """Silero runs where it is called, Smart Turn in one thread of its own: both leave the interpreter to others while
-    they compute, and one turn at a time is enough for one core. :meth:`close` ends the thread."""
+    """Smart Turn runs in one thread of its own, and Silero in another, for all that listen at once, or where a detector
+    is called: both leave the interpreter to others while they compute, and one turn at a time is enough for one core.
+    :meth:`close` ends the threads."""
 
     def __init__(self, silero: Silero, smart_turn: SmartTurn) -> None:
         self._silero = silero
+        self._queue = SileroQueue(silero)
         self._smart_turn = smart_turn
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="smart-turn")
 
@@ -35,11 +38,24 @@ class Detectors:
         """A voice activity detector for one microphone."""
         return SpeechVad(self._silero, threshold)
 
+    async def heard(self, vad: SpeechVad, frames: Sequence[EarsPcm]) -> list[tuple[Heard, float | None]]:
+        """What ``vad`` hears in each of ``frames``, with the probability for its :meth:`~SpeechVad.decide`.
+
+        Silero runs in a thread meanwhile, for other microphones too; one that is quiet is not waited for. Until it is
+        over nothing else may use ``vad``. Raises RuntimeError if the detectors are closed, ValueError for no frame.
+        """
+        found = [vad.hear(frame) for frame in frames]
+        if not any(heard.taken.windows for heard in found):
+            return [(heard, None) for heard in found]
+        probabilities = await self._queue.run(vad.stream, [heard.taken for heard in found])
+        return list(zip(found, probabilities, strict=True))
+
     async def finished(self, turn: EarsPcm) -> float:
         """Probability that ``turn`` (float32 mono 16 kHz) is complete. May be cancelled, also while it waits."""
         last = turn[-SECONDS * EARS_RATE :]
         return await asyncio.get_running_loop().run_in_executor(self._worker, self._smart_turn.finished, last)
 
     def close(self) -> None:
-        """End the thread; what waits for it is cancelled. Idempotent."""
+        """End the threads; what waits for them is given up. Idempotent."""
+        self._queue.close()
         self._worker.shutdown(wait=False, cancel_futures=True)

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import webrtcvad
 
 from voicechat.cascade.api import EARS_RATE, EarsPcm
-from voicechat.media.silero import Silero, SileroStream
+from voicechat.media.silero import Silero, SileroStream, Windows
 
 FRAME_MS = 20
 FRAME_SAMPLES = EARS_RATE * FRAME_MS // 1000
@@ -46,6 +46,20 @@ STRICT_THRESHOLD = 0.7
 
 _AWAKE_FRAMES = 1000 // FRAME_MS
 _BEFORE_FRAMES = 160 // FRAME_MS
+_NOTHING = Windows(False, [])
+
+
+class Heard(NamedTuple):
+    """A frame after the gate: did it pass, and did it wake Silero; what has to be run, and does its result count (not
+    if the frame completes no window, and only sound from before it is run)."""
+
+    passed: bool
+    woken: bool
+    taken: Windows
+    counts: bool
+
+
+_UNHEARD = Heard(False, False, _NOTHING, False)
 
 
 class Vad(Protocol):
@@ -120,7 +134,7 @@ class SpeechVad:
 
     def __init__(self, silero: Silero, threshold: float = 0.5) -> None:
         self._gate = FrameVad()
-        self._stream = SileroStream(silero)
+        self.stream = SileroStream(silero)
         self._before: deque[EarsPcm] = deque(maxlen=_BEFORE_FRAMES)
         self._awake = 0
         self._speech = False
@@ -134,24 +148,39 @@ class SpeechVad:
     def voiced(self, frame: EarsPcm, *, strict: bool = False) -> bool:
         """True if ``frame`` (float32, shape ``[320]``) holds speech; ``strict`` asks for more certainty. Raises
         ValueError for any other length."""
+        heard = self.hear(frame)
+        return self.decide(heard, self.stream.run(heard.taken), strict=strict)
+
+    def hear(self, frame: EarsPcm) -> Heard:
+        """The first half of :meth:`voiced`: the gate, and what :attr:`stream` has to run for the frame.
+
+        The frames after it may be heard before that is run and decided on. Raises ValueError for another length.
+        """
         passed = self._gate.voiced(frame)
+        woken, before = passed and not self._awake, _NOTHING
         if passed:
-            if not self._awake:
-                self._stream.reset()
-                self._speech = False
-                for earlier in self._before:
-                    self._stream.push(earlier)
-                self._before.clear()
+            if woken:
+                self.stream.reset()
+                if self._before:
+                    before = self.stream.take(np.concatenate(self._before))
+                    self._before.clear()
             self._awake = _AWAKE_FRAMES
         if not self._awake:
             self._before.append(frame)
-            return False
+            return _UNHEARD
         self._awake -= 1
-        probability = self._stream.push(frame)
-        if probability is not None:
+        own = self.stream.take(frame)
+        taken = Windows(before.fresh or own.fresh, before.windows + own.windows)
+        return Heard(passed, woken, taken, bool(own.windows))
+
+    def decide(self, heard: Heard, probability: float | None, *, strict: bool = False) -> bool:
+        """The second half: with the probability that came of the run, for every frame in order."""
+        if heard.woken:
+            self._speech = False
+        if heard.counts and probability is not None:
             threshold = max(self._threshold, STRICT_THRESHOLD) if strict else self._threshold
             self._speech = probability >= (max(threshold - RELEASE, 0.01) if self._speech else threshold)
-        return passed and self._speech
+        return heard.passed and self._speech
 
 
 def _check_threshold(threshold: float) -> None:
