@@ -103,20 +103,33 @@ def test_rows_see_the_text_around_them(models: OneAfterAnother, folder: Path) ->
     rows = [Row(0, 0), Row(5, 0), Row(6, 1), Row(7, 1), Row(0, 1)]
     hidden = torch.randn(2, 32)
     with torch.inference_mode():
-        added = models._condition(rows, hidden).float()
+        symbols = models._symbols(rows)
+        added = models._condition(rows, symbols, hidden).float()
         conditioner = talker.Conditioner.from_weights(folder / "weights", "tiny")
         none = talker.NONE_SYMBOL
         around = torch.tensor([[none, none, 0, 5, 6, 7, 0, none, none]])
         wanted = conditioner(around, hidden[:1], torch.tensor([True]), torch.tensor([0]))
         past = torch.full((1, 9), none)
         beyond = conditioner(past, hidden[1:], torch.tensor([True]), torch.tensor([0]))
-    assert len(added) == len(rows) + talker.LEFT + 1
+    assert len(symbols) == len(added) == len(rows) + talker.LEFT + 1
+    assert torch.equal(symbols[1:2], around)
+    assert torch.equal(symbols[-1:], past)
     torch.testing.assert_close(added[1:2], wanted, rtol=0.02, atol=0.02)
     torch.testing.assert_close(added[-1:], beyond, rtol=0.02, atol=0.02)
 
 
 def test_nothing_to_say(models: OneAfterAnother) -> None:
-    assert models._talk([" ", "\n"], torch.zeros(2, 32)) == []
+    codes, symbols = models._talk([" ", "\n"], torch.zeros(2, 32))
+    assert codes == []
+    assert symbols.shape == (0, 9)
+
+
+def test_each_code_has_the_symbols_of_its_step(models: OneAfterAnother) -> None:
+    with torch.inference_mode():
+        codes, symbols = models._talk(["Hello there."], torch.randn(1, 32), most=12)
+    assert symbols.shape == (len(codes), 9)
+    assert symbols[0, : talker.LEFT].tolist() == [talker.NONE_SYMBOL] * talker.LEFT
+    assert symbols[0, talker.LEFT] == 0, "the pause before the text"
 
 
 def test_it_draws_at_random_with_a_temperature(config: NaiveConfig, models: OneAfterAnother) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import random
 import selectors
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,8 @@ from voicechat.cascade.messages import (
 from voicechat.cascade.pool import Pool
 from voicechat.cascade.traffic import STEP_SAMPLES
 
+CYCLE = 4391
+"""The double of the VoiceBox goes on by one cycle of its pulse train as codes sum up to this."""
 BOOT = 0.5
 """Seconds that a double takes to start."""
 
@@ -230,6 +232,11 @@ class ThinkerDouble(StageDouble):
         return True
 
 
+def symbols_of(codes: Iterable[int]) -> bytes:
+    """The window of symbols that comes with each code, one for no other."""
+    return b"".join(bytes((code % 179, code // 179)) + bytes(7) for code in codes)
+
+
 class TalkerDouble(StageDouble):
     """Says three codes for each piece of text, none before its piece."""
 
@@ -260,11 +267,12 @@ class TalkerDouble(StageDouble):
         elif work.left:
             count = self.rng.randint(1, min(4, work.left))
             work.left -= count
-            self.outbox.append(Codes(number, tuple(self.rng.randrange(4375) for _ in range(count)), (12.5,)))
+            codes = tuple(self.rng.randrange(4375) for _ in range(count))
+            self.outbox.append(Codes(number, codes, symbols_of(codes), (12.5,)))
 
 
 class VoiceBoxDouble(StageDouble):
-    """A code sounds as one step of samples of its own number."""
+    """A code sounds as one step of samples of its own number; how far the pulse train goes on depends on it too."""
 
     def take(self, message: Message) -> None:
         assert isinstance(message, Decode)
@@ -276,9 +284,11 @@ class VoiceBoxDouble(StageDouble):
         del self.work[message.id]
         new = message.codes[message.left : message.left + message.emit]
         assert len(new) == message.emit
+        assert message.symbols == symbols_of(message.codes)
         assert self.pool is not None
         self.pool.write_pcm(message.slot, message.start, np.repeat(np.array(new, np.int16), STEP_SAMPLES))
-        self.outbox.append(Sound(message.id, message.start, message.emit * STEP_SAMPLES))
+        phase = (message.phase + sum(new) / CYCLE) % 1.0
+        self.outbox.append(Sound(message.id, message.start, message.emit * STEP_SAMPLES, phase))
 
 
 DOUBLES: dict[str, type[StageDouble]] = {

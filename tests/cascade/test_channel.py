@@ -20,7 +20,14 @@ from voicechat.cascade.messages import Codes, Message, Ready, Released, Shutdown
 
 KINDS = sorted(set(typing.get_args(Message)), key=lambda kind: kind.__name__)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
-PLAIN = {int: INTEGERS, float: st.floats(allow_nan=False), str: st.text(), bool: st.booleans(), type(None): st.none()}
+PLAIN = {
+    int: INTEGERS,
+    float: st.floats(allow_nan=False),
+    str: st.text(),
+    bytes: st.binary(),
+    bool: st.booleans(),
+    type(None): st.none(),
+}
 JSON = st.recursive(
     st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -141,7 +148,7 @@ def test_any_cut_of_the_stream(sent: list[Message], sizes: list[int]) -> None:
 async def test_big_messages(line: tuple[Channel, Channel]) -> None:
     """Far more than a socket's buffer, both ways at once, without a wait of the sender."""
     one, two = line
-    codes = Codes(1, tuple(range(100_000)) * 20, (0.5,) * 1000)
+    codes = Codes(1, tuple(range(100_000)) * 20, bytes(range(180)) * 100_000, (0.5,) * 1000)
     text = Text(2, ("x" * 6_000_000, "é" * 100), True, 3)
     one.send(codes)
     one.send(text)

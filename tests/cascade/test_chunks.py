@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,12 +37,18 @@ def policies(draw: st.DrawFn) -> ChunkPolicy:
 any_policy = st.one_of(st.sampled_from(OURS), policies())
 
 
+def seen(codes: Iterable[int]) -> bytes:
+    """A window of symbols for each code, one for no other."""
+    return b"".join(bytes((code % 179, code // 179, 3, 4, 5, 6, 7, 178, code % 7)) for code in codes)
+
+
 def check(policy: ChunkPolicy, codes: list[int], chunks: list[Chunk]) -> None:
     """``chunks`` are all of ``codes``, in order, with as much context as there is."""
     at, size = 0, float(policy.first)
     for chunk in chunks:
         assert chunk.first_step == at
         assert chunk.emit > 0
+        assert chunk.symbols == seen(chunk.codes)
         assert chunk.left == min(at, policy.left) or (
             len(chunk.codes) in policy.lengths and at - chunk.left + len(chunk.codes) == len(codes)
         )
@@ -65,7 +73,7 @@ def test_any_order_of_pushes_and_pops(policy: ChunkPolicy, pushes: list[int], rn
     buffer, chunks, codes = ChunkBuffer(policy), [], []
     for count in pushes:
         new = tuple(rng.randrange(4375) for _ in range(count))
-        buffer.push(new)
+        buffer.push(new, seen(new))
         codes.extend(new)
         assert buffer.steps == len(codes)
         while rng.random() < 0.7:
@@ -93,7 +101,7 @@ def test_any_order_of_pushes_and_pops(policy: ChunkPolicy, pushes: list[int], rn
 @given(any_policy, st.integers(0, 400))
 def test_a_whole_reply_is_last_marked(policy: ChunkPolicy, count: int) -> None:
     buffer = ChunkBuffer(policy)
-    buffer.push(tuple(range(count)))
+    buffer.push(tuple(range(count)), seen(range(count)))
     buffer.close()
     chunks = []
     while (chunk := buffer.pop()) is not None:
@@ -107,9 +115,10 @@ def test_the_first_chunk_comes_as_soon_as_it_can(policy: ChunkPolicy) -> None:
     buffer = ChunkBuffer(policy)
     for step in range(policy.first + policy.right):
         assert buffer.pop() is None
-        buffer.push((step,))
+        buffer.push((step,), seen((step,)))
     chunk = buffer.pop()
-    assert chunk == Chunk(tuple(range(policy.first + policy.right)), 0, policy.first, 0, False)
+    codes = tuple(range(policy.first + policy.right))
+    assert chunk == Chunk(codes, seen(codes), 0, policy.first, 0, False)
 
 
 def test_latency_first_starts_earlier_than_quality() -> None:
@@ -128,7 +137,15 @@ def test_a_closed_reply_takes_no_more() -> None:
     buffer.close()
     assert buffer.done
     with pytest.raises(ValueError, match="closed"):
-        buffer.push((1,))
+        buffer.push((1,), seen((1,)))
+
+
+@pytest.mark.parametrize("symbols", [b"", bytes(17), bytes(19), bytes(27)])
+def test_each_code_needs_its_window(symbols: bytes) -> None:
+    buffer = ChunkBuffer(OURS[0])
+    with pytest.raises(ValueError, match=f"2 codes need 9 symbols each, not {len(symbols)}"):
+        buffer.push((1, 2), symbols)
+    assert buffer.steps == 0
 
 
 @pytest.mark.parametrize(
@@ -156,9 +173,10 @@ def test_codes_that_nobody_needs_any_more_are_forgotten() -> None:
     """An hour of speech takes no more memory than a minute."""
     buffer, most = ChunkBuffer(OURS[0]), 0
     for _ in range(3600):
-        buffer.push((7,) * 25)
+        buffer.push((7,) * 25, seen((7,) * 25))
         while buffer.pop() is not None:
             pass
         most = max(most, len(buffer._codes))
+        assert len(buffer._symbols) == 9 * len(buffer._codes)
     assert buffer.steps == 3600 * 25
     assert most < 200

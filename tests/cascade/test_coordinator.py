@@ -36,10 +36,12 @@ from voicechat.cascade.messages import (
     Call,
     Called,
     Codes,
+    Decode,
     Failed,
     Generate,
     Piece,
     Released,
+    Sound,
     Speak,
     Text,
     ToolSpec,
@@ -127,6 +129,36 @@ def test_what_was_made_is_what_arrives(seed: int) -> None:
             assert (usage.prompt_tokens, usage.cached_tokens) == (7, 3)
             if codes:
                 assert caller.finished.times.handoff_us == 12.5
+
+    simulated(body, seed, slots=3)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_pulse_train_goes_on_from_chunk_to_chunk(seed: int) -> None:
+    """Each chunk begins with the phase at which its reply's last one ended, whatever is decoded between them."""
+
+    async def body(world: World) -> None:
+        ended: dict[int, list[float]] = {}
+        voicebox = world.stages["voicebox"]
+        deliver = voicebox._on_message
+
+        def spy(message: Any) -> None:
+            if isinstance(message, Sound):
+                ended.setdefault(message.id, []).append(message.phase)
+            deliver(message)
+
+        voicebox._on_message = spy
+        voicebox.log.clear()  # of what the server says to itself before it is ready
+        for _ in range(8):
+            world.ask()
+        await world.all_ended()
+        begun: dict[int, list[float]] = {}
+        for message in voicebox.log:
+            assert isinstance(message, Decode)
+            begun.setdefault(message.id, []).append(message.phase)
+        assert begun == {number: [0.0, *phases[:-1]] for number, phases in ended.items()}
+        assert sum(len(phases) > 2 for phases in ended.values()) > 1
+        assert all(phases[0] != 0.0 for phases in ended.values()), "the double's pulse train moves"
 
     simulated(body, seed, slots=3)
 

@@ -110,7 +110,7 @@ def test_every_chunk_in_the_middle_of_a_reply_is_warmed_up(policy: ChunkPolicy, 
     shapes = voicebox_config(Settings(), paths, spec, {True: policy}, 20).shapes
     buffer = ChunkBuffer(policy)
     for step in range(steps):
-        buffer.push((step,))
+        buffer.push((step,), bytes(9))
         while (chunk := buffer.pop()) is not None:
             assert len(chunk.codes) in shapes
 

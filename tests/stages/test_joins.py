@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 
+from tests.stages.streaming import chunks_of, exactly, streamed
 from voicechat.assemble import AssembledPaths
-from voicechat.cascade.chunks import Chunk, ChunkBuffer
+from voicechat.cascade.chunks import Chunk
 from voicechat.cascade.launch import chunk_policy
 from voicechat.config import Settings
 from voicechat.models.embedded.frontend import read_text
@@ -24,8 +24,6 @@ TEXTS = (
 NEAR = 240
 """Samples on either side of a join that are looked at: 10 ms."""
 
-Floats = npt.NDArray[np.float32]
-
 
 @pytest.fixture(scope="module")
 def net(models: AssembledPaths) -> VoiceBoxNet:
@@ -33,42 +31,25 @@ def net(models: AssembledPaths) -> VoiceBoxNet:
 
 
 @pytest.fixture(scope="module")
-def replies(models: AssembledPaths, net: VoiceBoxNet) -> list[tuple[list[int], Floats]]:
-    """Codes of each text, and their sound decoded in one piece."""
+def replies(models: AssembledPaths) -> list[tuple[list[int], bytes]]:
+    """Codes of each text, and the windows of symbols at their steps."""
     prompts = [Prompt(torch.tensor([mark.symbol for mark in read_text(text)])) for text in TEXTS]
     made = generate(load_talker(models.weights), prompts, temperature=0.3, seed=1)
     assert all(reply.ended and len(reply.codes) > 60 for reply in made)
-    return [(reply.codes, net.decode(torch.tensor([reply.codes]))[0].numpy()) for reply in made]
+    return [(reply.codes, reply.windows.to(torch.uint8).numpy().tobytes()) for reply in made]
 
 
-def cut(mode: str, codes: list[int]) -> list[Chunk]:
+def cut(mode: str, codes: list[int], symbols: bytes) -> list[Chunk]:
     """As the coordinator cuts a reply whose codes come one by one."""
-    buffer = ChunkBuffer(chunk_policy(getattr(Settings().voicebox, mode)))
-    chunks = []
-    for code in codes:
-        buffer.push((code,))
-        while (chunk := buffer.pop()) is not None:
-            chunks.append(chunk)
-    buffer.close()
-    while (chunk := buffer.pop()) is not None:
-        chunks.append(chunk)
-    return chunks
-
-
-def decoded(net: VoiceBoxNet, chunks: list[Chunk]) -> Floats:
-    parts = []
-    for chunk in chunks:
-        sound = net.decode(torch.tensor([chunk.codes]))[0].numpy()
-        parts.append(sound[chunk.left * TOKEN_SAMPLES : (chunk.left + chunk.emit) * TOKEN_SAMPLES])
-    return np.concatenate(parts)
+    return chunks_of(chunk_policy(getattr(Settings().voicebox, mode)), codes, symbols, at_once=1)
 
 
 @pytest.mark.parametrize("mode", ["latency_first", "quality_first"])
-def test_joins(net: VoiceBoxNet, replies: list[tuple[list[int], Floats]], mode: str) -> None:
+def test_joins(net: VoiceBoxNet, replies: list[tuple[list[int], bytes]], mode: str) -> None:
     joins = 0
-    for codes, whole in replies:
-        chunks = cut(mode, codes)
-        sound = decoded(net, chunks)
+    for codes, symbols in replies:
+        chunks = cut(mode, codes, symbols)
+        sound, whole = streamed(net, chunks), exactly(net, codes, symbols, chunks)
         assert len(sound) == len(whole) == len(codes) * TOKEN_SAMPLES, "the duration is exact"
         steps, own = np.abs(np.diff(sound)), np.abs(np.diff(whole))
         limit = np.percentile(steps, 99.9)
@@ -89,11 +70,14 @@ def test_joins(net: VoiceBoxNet, replies: list[tuple[list[int], Floats]], mode: 
     assert joins >= {"latency_first": 12, "quality_first": 6}[mode]
 
 
-def test_a_join_that_is_bad_is_noticed(net: VoiceBoxNet, replies: list[tuple[list[int], Floats]]) -> None:
+def test_a_join_that_is_bad_is_noticed(net: VoiceBoxNet, replies: list[tuple[list[int], bytes]]) -> None:
     """Chunks without context: the measures of the test above tell."""
-    codes, whole = replies[0]
-    bare = [Chunk(tuple(codes[a : a + 10]), 0, len(codes[a : a + 10]), a, False) for a in range(0, len(codes), 10)]
-    sound = decoded(net, bare)
+    codes, symbols = replies[0]
+    bare = [
+        Chunk(tuple(codes[a : a + 10]), symbols[9 * a : 9 * (a + 10)], 0, len(codes[a : a + 10]), a, False)
+        for a in range(0, len(codes), 10)
+    ]
+    sound, whole = streamed(net, bare), exactly(net, codes, symbols, bare)
     places = [chunk.first_step * TOKEN_SAMPLES for chunk in bare[1:]]
     pairs = [(sound[place - NEAR : place + NEAR], whole[place - NEAR : place + NEAR]) for place in places]
     assert max(np.sqrt(np.mean((ours - theirs) ** 2)) for ours, theirs in pairs) > 0.1 * np.sqrt(np.mean(whole**2))

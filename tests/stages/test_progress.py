@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicechat.stages.progress import Progress
+from voicechat.models.embedded.alphabet import NONE_SYMBOL, RIGHT, SYMBOLS
+from voicechat.stages.progress import PAUSE, Progress
+from voicechat.train.generate import symbol_windows
 
 SENTENCE = st.integers(1, 30)
 ADVANCES = st.lists(st.integers(0, 2), min_size=1, max_size=600)
 
 
-def text(lengths: list[int]) -> list[bool]:
-    """Rows of sentences of the given lengths: a pause before each, and one at the end."""
-    rows: list[bool] = []
+def text(lengths: list[int]) -> list[int]:
+    """Symbols of sentences of the given lengths: a pause before each, and one at the end."""
+    rows: list[int] = []
     for length in lengths:
-        rows += [True] + [False] * length
-    return [*rows, True]
+        rows += [PAUSE, *(1 + (len(rows) + place) % (SYMBOLS - 1) for place in range(length))]
+    return [*rows, PAUSE]
 
 
 def test_a_short_reply_is_one_window() -> None:
@@ -80,7 +86,9 @@ def test_the_pointer_never_goes_back_and_no_row_is_lost(
         if progress.step(advance):
             assert progress.base == progress.pointer < progress.rows
             skipped = progress.pointer == before + 1 and not advance
-            assert skipped or rows[progress.base], "a window begins at a pause, or on the row after a stuck one"
+            assert skipped or rows[progress.base] == PAUSE, (
+                "a window begins at a pause, or on the row after a stuck one"
+            )
             assert before <= progress.base <= before + max(advance, 1), "and leaves out no row"
         else:
             assert progress.pointer == before + advance
@@ -104,3 +112,50 @@ def test_dropped_rows_change_nothing_but_the_count(
         assert short.dropped + short.base == whole.base
         assert short.dropped + short.rows == whole.rows
         assert (short.ahead, short.at_end) == (whole.ahead, whole.at_end)
+        assert short.symbols() == whole.symbols()
+
+
+@given(
+    st.lists(SENTENCE, min_size=1, max_size=8),
+    ADVANCES,
+    st.integers(1, 20),
+    st.lists(st.booleans(), min_size=1),
+    st.lists(st.integers(0, 20), min_size=1),
+)
+def test_the_symbols_are_those_that_the_talker_sees(
+    lengths: list[int], advances: list[int], window: int, drops: list[bool], ahead: list[int]
+) -> None:
+    """The text comes no later than the engine's gate wants it, and rows are forgotten now and then."""
+    rows, progress, come, wanted = text(lengths), Progress(window, 10), 0, cycle(drops)
+    for step, advance in enumerate(advances):
+        base, pointer = progress.dropped + progress.base, progress.dropped + progress.pointer
+        there = max(come, min(len(rows), pointer + RIGHT + 1 + ahead[step % len(ahead)]))
+        progress.add_rows(rows[come:there])
+        come = there
+        behind = [NONE_SYMBOL] * max(0, pointer + 1 - len(rows))
+        every = symbol_windows(torch.tensor(rows[base:] + behind))
+        assert list(progress.symbols()) == every[pointer - base].tolist()
+        progress.step(advance)
+        if progress.base and next(wanted):
+            progress.drop()
+
+
+def test_a_new_window_sees_nothing_before_itself() -> None:
+    progress = Progress(window_steps=2)
+    rows = text([4, 9])
+    progress.add_rows(rows)
+    progress.step(2)
+    none = [NONE_SYMBOL] * 3
+    assert list(progress.symbols()) == [none[0], *rows[:8]]
+    progress.step(2)
+    assert progress.step(2)
+    assert list(progress.symbols()) == [*none, *rows[5:11]]
+    assert progress.drop() == 5
+    assert list(progress.symbols()) == [*none, *rows[5:11]]
+    progress.step(1)
+    assert list(progress.symbols()) == [*none[1:], *rows[5:12]]
+
+
+def test_a_symbol_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="range"):
+        Progress().add_rows([3, 256])

@@ -73,6 +73,10 @@ class Running:
         """Codes that came for an utterance."""
         return [code for message in self.host.of(number, Codes) for code in message.codes]
 
+    def symbols(self, number: int) -> bytes:
+        """The windows of symbols that came with them."""
+        return b"".join(message.symbols for message in self.host.of(number, Codes))
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterator[Running]:
@@ -123,9 +127,10 @@ def pieces_of(text: str) -> list[str]:
 @torch.inference_mode()
 def reference(
     running: Running, slot: int, pieces: list[str], steps: int, *, hidden_states: bool = True
-) -> tuple[list[int], int]:
+) -> tuple[list[int], bytes, int]:
     """Codes of at most ``steps`` steps by a plain loop over ``LlamaForCausalLM``, and how many windows they took.
 
+    Between the two, for each code the nine symbols that were seen at its step.
     Where windows begin is the rule of :class:`Progress`, which has tests of its own. 0 windows: no end was found.
     """
     frontend = TextFrontend()
@@ -133,8 +138,9 @@ def reference(
     hidden = torch.from_numpy(running.pool.hidden[slot].copy()).view(torch.bfloat16).float()
     embed, token, past = running.llama.get_input_embeddings(), BOS, None
     progress: Progress = short_windows()
-    progress.add_rows([row.symbol == 0 for row in rows])
+    progress.add_rows([row.symbol for row in rows])
     codes: list[int] = []
+    symbols = b""
     windows = 1
     while len(codes) < steps:
         at = progress.pointer
@@ -151,17 +157,18 @@ def reference(
         if token < BOS:
             code, advance = split(token)
             codes.append(code)
+            symbols += bytes(window)
             restart = progress.step(advance)
         elif token == EOS:
             if progress.at_end:
-                return codes, windows
+                return codes, symbols, windows
             restart = progress.skip()
         else:
             restart = False
         if restart:
             token, past = BOS, None
             windows += 1
-    return codes, 0
+    return codes, symbols, 0
 
 
 async def acknowledged_by_all(running: Running, numbers: list[int]) -> None:
@@ -184,7 +191,8 @@ def check(running: Running, number: int, slot: int, pieces: list[str]) -> tuple[
     """The codes of a finished utterance equal the reference's, to the end; returns their count, and its windows."""
     codes = running.codes(number)
     (spoken,) = running.host.of(number, Spoken)
-    expected, windows = reference(running, slot, pieces, len(codes) + 1)
+    expected, symbols, windows = reference(running, slot, pieces, len(codes) + 1)
+    assert running.symbols(number) == symbols[: 9 * len(codes)]
     if spoken.reason == "end":
         assert windows
         assert codes == expected
@@ -241,10 +249,11 @@ async def test_a_given_text_that_is_longer_than_the_pool_has_rows(running: Runni
     await running.host.released(number)
     (spoken,) = running.host.of(number, Spoken)
     codes = running.codes(number)
-    expected, windows = reference(running, 1, pieces, len(codes) + 1, hidden_states=False)
+    expected, symbols, windows = reference(running, 1, pieces, len(codes) + 1, hidden_states=False)
     assert spoken.reason == "end"
     assert windows > 5
     assert codes == expected
+    assert running.symbols(number) == symbols
     assert int(running.pool.symbols_ready[1]) < symbols_of(pieces) - 100
 
 

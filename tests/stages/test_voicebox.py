@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import pytest_asyncio
 import torch
 
 from tests.stages.hosts import StageHost
+from tests.stages.streaming import Floats, chunks_of, exactly, streamed, symbols_of, tensors, whole
 from voicechat.assemble import AssembledPaths
-from voicechat.cascade.chunks import Chunk, ChunkBuffer, ChunkPolicy
+from voicechat.cascade.chunks import Chunk, ChunkPolicy
 from voicechat.cascade.launch import chunk_policy, voicebox_config
 from voicechat.cascade.messages import Decode, Sound
 from voicechat.cascade.pool import Pool, PoolSpec
@@ -28,6 +28,7 @@ from voicechat.models.embedded.voicebox import (
     left_context,
     load_voicebox,
 )
+from voicechat.stages.decoder import Pcm
 from voicechat.stages.voicebox import run
 
 STEPS = 140
@@ -58,33 +59,7 @@ def codes_of(seed: int, steps: int = STEPS) -> list[int]:
     return codes[:steps]
 
 
-def whole(net: VoiceBoxNet, codes: list[int]) -> npt.NDArray[np.float32]:
-    sound: npt.NDArray[np.float32] = net.decode(torch.tensor([codes]))[0].numpy()
-    return sound
-
-
-def chunks_of(policy: ChunkPolicy, codes: list[int], at_once: int = 3) -> list[Chunk]:
-    """Chunks of a reply whose codes come a few at a time."""
-    buffer, chunks = ChunkBuffer(policy), []
-    for start in range(0, len(codes), at_once):
-        buffer.push(tuple(codes[start : start + at_once]))
-        while (chunk := buffer.pop()) is not None:
-            chunks.append(chunk)
-    buffer.close()
-    while (chunk := buffer.pop()) is not None:
-        chunks.append(chunk)
-    return chunks
-
-
-def streamed(net: VoiceBoxNet, chunks: list[Chunk]) -> npt.NDArray[np.float32]:
-    parts = []
-    for chunk in chunks:
-        sound = net.decode(torch.tensor([chunk.codes]))[0].numpy()
-        parts.append(sound[chunk.left * TOKEN_SAMPLES : (chunk.left + chunk.emit) * TOKEN_SAMPLES])
-    return np.concatenate(parts)
-
-
-def snr(reference: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> float:
+def snr(reference: Floats, other: Floats) -> float:
     """Signal to difference, dB."""
     noise = float(np.mean((reference - other) ** 2))
     return math.inf if noise == 0 else 10 * math.log10(float(np.mean(reference**2)) / noise)
@@ -93,49 +68,62 @@ def snr(reference: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> f
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("mode", ["latency_first", "quality_first"])
 def test_full_context_is_exact(net: VoiceBoxNet, policies: dict[str, ChunkPolicy], mode: str, seed: int) -> None:
-    """With all of the past that the net can see, streaming changes nothing but the last bits."""
+    """With all of the past that the net can see, streaming changes nothing but the last bits.
+
+    Those of a pitch, some parts in ten million, do not stay where they are, for the phase is the pitches' sum. After
+    six seconds the highest harmonic, at 11.5 kHz, has gone through some 65,000 cycles, and would be off by 0.02 of one
+    if all the errors had one sign; as they do not, it is a few thousandths, and less the lower a harmonic is.
+    """
     policy = policies[mode]
     full = ChunkPolicy(policy.first, policy.growth, policy.largest, left_context(net.config), RIGHT_CONTEXT)
-    codes = codes_of(seed)
-    expected = whole(net, codes)
-    np.testing.assert_allclose(streamed(net, chunks_of(full, codes)), expected, atol=2e-4)
+    codes, symbols = codes_of(seed), symbols_of(STEPS)
+    expected = whole(net, codes, symbols)
+    got = streamed(net, chunks_of(full, codes, symbols))
+    np.testing.assert_allclose(got, expected, atol=5e-3 * np.abs(expected).max())
+    assert snr(expected, got) > 60
 
 
 def test_the_look_ahead_is_no_smaller_than_it_must_be(net: VoiceBoxNet) -> None:
     """One step of the future less is heard."""
-    codes = codes_of(3)
+    codes, symbols = codes_of(3), symbols_of(STEPS)
     short = ChunkPolicy(8, 1, 8, left_context(net.config), RIGHT_CONTEXT - 1)
-    assert snr(whole(net, codes), streamed(net, chunks_of(short, codes))) < 60
+    chunks = chunks_of(short, codes, symbols)
+    assert snr(exactly(net, codes, symbols, chunks), streamed(net, chunks)) < 60
 
 
 @pytest.mark.parametrize("mode", ["latency_first", "quality_first"])
 def test_the_context_of_the_settings_is_enough(net: VoiceBoxNet, policies: dict[str, ChunkPolicy], mode: str) -> None:
-    """The short context that speed allows: what it changes lies far below the sound, and not at the joins alone."""
+    """The short context that speed allows: what it changes lies far below the sound, and not at the joins alone.
+
+    A pitch that is changed a little moves the pulse train for all that follows; that is no fault of what follows.
+    """
     values = []
     for seed in range(3):
-        codes = codes_of(seed)
-        values.append(snr(whole(net, codes), streamed(net, chunks_of(policies[mode], codes))))
+        codes, symbols = codes_of(seed), symbols_of(STEPS)
+        chunks = chunks_of(policies[mode], codes, symbols)
+        values.append(snr(exactly(net, codes, symbols, chunks), streamed(net, chunks)))
     assert min(values) > EDGE_SNR[mode], values
 
 
 @pytest.mark.parametrize("mode", ["latency_first", "quality_first"])
 def test_no_clicks_at_the_joins(net: VoiceBoxNet, policies: dict[str, ChunkPolicy], mode: str) -> None:
     """The step from one chunk's last sample to the next one's first is no larger than steps elsewhere."""
-    codes = codes_of(5)
-    chunks = chunks_of(policies[mode], codes)
+    codes, symbols = codes_of(5), symbols_of(STEPS)
+    chunks = chunks_of(policies[mode], codes, symbols)
     steps = np.abs(np.diff(streamed(net, chunks)))
     joins = [chunk.first_step * TOKEN_SAMPLES - 1 for chunk in chunks[1:]]
-    reference = np.abs(np.diff(whole(net, codes)))
+    reference = np.abs(np.diff(whole(net, codes, symbols)))
     for join in joins:
         near = reference[max(0, join - 480) : join + 480]
         assert steps[join] <= 1.5 * near.max() + 0.01
 
 
 def test_a_batch_is_as_good_as_one(net: VoiceBoxNet) -> None:
-    codes = [codes_of(seed, 20) for seed in range(4)]
-    together = net.decode(torch.tensor(codes)).numpy()
-    for index, one in enumerate(codes):
-        np.testing.assert_allclose(together[index], whole(net, one), atol=1e-4)
+    replies = [(codes_of(seed, 20), symbols_of(20, seed)) for seed in range(4)]
+    codes, windows = (torch.cat(parts) for parts in zip(*(tensors(*reply) for reply in replies), strict=True))
+    together = net.decode(codes, windows).numpy()
+    for index, reply in enumerate(replies):
+        assert snr(whole(net, *reply), together[index]) > 60
 
 
 # ---- the process
@@ -170,15 +158,17 @@ async def running(models: AssembledPaths, policies: dict[str, ChunkPolicy]) -> A
         pool.close()
 
 
-async def stream(running: Running, number: int, slot: int, chunks: list[Chunk]) -> npt.NDArray[np.int16]:
+async def stream(running: Running, number: int, slot: int, chunks: list[Chunk]) -> Pcm:
     """A reply's sound, chunk by chunk through the ring, as the coordinator takes it."""
     parts = []
+    phase = 0.0
     for count, chunk in enumerate(chunks, 1):
         start = chunk.first_step * TOKEN_SAMPLES
-        running.host.send(Decode(number, slot, chunk.codes, chunk.left, chunk.emit, start))
+        running.host.send(Decode(number, slot, chunk.codes, chunk.symbols, chunk.left, chunk.emit, start, 0, phase))
         await running.host.until(lambda count=count: len(running.host.of(number, Sound)) == count)  # type: ignore[misc]
         sound = running.host.of(number, Sound)[-1]
-        assert sound == Sound(number, start, chunk.emit * TOKEN_SAMPLES)
+        phase = sound.phase
+        assert sound == Sound(number, start, chunk.emit * TOKEN_SAMPLES, phase)
         parts.append(running.pool.read_pcm(slot, sound.start, sound.count))
     return np.concatenate(parts)
 
@@ -189,7 +179,7 @@ async def test_the_process_streams_what_the_net_makes(
     running: Running, net: VoiceBoxNet, policies: dict[str, ChunkPolicy], mode: str
 ) -> None:
     codes = codes_of(8, 230)  # round the ring more than once
-    chunks = chunks_of(policies[mode], codes)
+    chunks = chunks_of(policies[mode], codes, symbols_of(230))
     got = await stream(running, 10 + len(chunks), 0, chunks)
     np.testing.assert_allclose(got / 32767, streamed(net, chunks), atol=1e-3)
 
@@ -197,7 +187,7 @@ async def test_the_process_streams_what_the_net_makes(
 @pytest.mark.asyncio(loop_scope="module")
 async def test_replies_at_once_keep_apart(running: Running, net: VoiceBoxNet, policies: dict[str, ChunkPolicy]) -> None:
     """Chunks of one length are decoded together; each goes to its own slot."""
-    chunks = [chunks_of(policies["latency_first"], codes_of(20 + slot, 60)) for slot in range(3)]
+    chunks = [chunks_of(policies["latency_first"], codes_of(20 + slot, 60), symbols_of(60, slot)) for slot in range(3)]
     sounds = await asyncio.gather(*(stream(running, 50 + slot, slot, chunks[slot]) for slot in range(3)))
     for slot in range(3):
         np.testing.assert_allclose(sounds[slot] / 32767, streamed(net, chunks[slot]), atol=1e-3)

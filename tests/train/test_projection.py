@@ -18,9 +18,9 @@ from voicechat.assemble.projection import ProjectionError, check_projection, rea
 from voicechat.models.embedded.frontend import TextFrontend, read_text
 from voicechat.models.embedded.talker import BOS, EOS, VOCABULARY, Conditioner, TalkerNet
 from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig, VoiceConfig, random_weights
+from voicechat.train.alignment import pointers
 from voicechat.train.cli import add_arguments, main
 from voicechat.train.common import Work, write_arrays
-from voicechat.train.data import pointers
 from voicechat.train.projection import TINY_PLAN, find_reference, thinker_step
 from voicechat.train.projection_data import row_tokens, walk
 from voicechat.train.projection_fit import FitPlan, soft_cross_entropy

@@ -25,7 +25,7 @@ from voicechat.models.embedded.weights import (
 )
 from voicechat.train.cli import TINY_TALKER, add_arguments, main, thinker_paths, tiny_voicebox_plan
 from voicechat.train.common import Work
-from voicechat.train.evaluate import decode_chunked
+from voicechat.train.evaluate import Said, decode_chunked, load_items
 from voicechat.train.pack import pack_decoder
 from voicechat.train.thinkers import TrainingThinker
 from voicechat.train.voicebox import voicebox_step
@@ -94,6 +94,13 @@ def test_rows_and_codes_fit(work: Work) -> None:
             assert held[f"{item['key']}.hidden"].shape == (len(symbols), 576)
             for voice in work.voices():
                 assert held[f"{item['key']}.codes.{voice}"].max() < 4375
+                rows = held[f"{item['key']}.pointers.{voice}"]
+                assert len(rows) == len(held[f"{item['key']}.codes.{voice}"])
+                assert rows[0] == 0 and rows[-1] in range(len(symbols) - 3, len(symbols))
+                assert set(np.diff(rows).tolist()) <= {0, 1, 2}
+    assert [len(item.said.windows) for item in load_items(work, 2, "alto")] == [
+        len(item.codes) for item in load_items(work, 2, "alto")
+    ]
 
 
 def test_samples_can_be_heard(work: Work) -> None:
@@ -116,8 +123,9 @@ def test_pack(work: Work, tmp_path: Path) -> None:
     voicebox = load_voicebox(tmp_path)
     assert voicebox.config.voices == 2
     codes = torch.randint(0, 4375, (1, 12), generator=torch.Generator().manual_seed(0)).expand(2, 12)
-    heart, alto = voicebox.decode(codes, torch.tensor([0, 1]))
-    assert torch.equal(heart, voicebox.decode(codes[:1])[0]), "the first voice is the default"
+    symbols = torch.randint(0, 179, (1, 12, 9)).expand(2, -1, -1)
+    heart, alto = voicebox.decode(codes, symbols, torch.tensor([0, 1]))
+    assert torch.equal(heart, voicebox.decode(codes[:1], symbols[:1])[0]), "the first voice is the default"
     assert not torch.allclose(heart, alto, atol=1e-4)
     conditioner = Conditioner.from_weights(tmp_path, "smollm2-135m")
     rows = conditioner(
@@ -220,11 +228,13 @@ def test_pack_a_decoder_beside_the_talker_that_is_there(again: Work, weights: Pa
     for name in (TALKER_FILE, VOICE_FILE, CARD_FILE):
         assert (tmp_path / name).read_bytes() == (weights / name).read_bytes()
     voicebox = load_voicebox(tmp_path)
-    codes = torch.randint(0, 4375, (40,), generator=torch.Generator().manual_seed(0)).tolist()
-    whole = decode_chunked(voicebox, codes, 40, 0, 1)
-    served = decode_chunked(voicebox, codes, 4, left_context(voicebox.config), 1)
+    generator = torch.Generator().manual_seed(0)
+    codes = torch.randint(0, 4375, (40,), generator=generator).tolist()
+    said = Said(codes, torch.randint(0, 179, (40, 9), generator=generator))
+    whole = decode_chunked(voicebox, said, 40, 0, 1)
+    served = decode_chunked(voicebox, said, 4, left_context(voicebox.config), 1)
     np.testing.assert_allclose(served, whole, atol=1e-4)
-    assert not np.allclose(whole, decode_chunked(load_voicebox(weights), codes, 40, 0, 1), atol=1e-3)
+    assert not np.allclose(whole, decode_chunked(load_voicebox(weights), said, 40, 0, 1), atol=1e-3)
     random_weights(tmp_path / "other")
     with pytest.raises(ValueError, match="shape"):
         pack_decoder(again, tmp_path / "other", tmp_path)

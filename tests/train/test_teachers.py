@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from voicechat.models.embedded.frontend import PAUSE, SPACE, read_text
+from voicechat.train.alignment import pointers
 from voicechat.train.command import CommandTeacher, carry_over, read_wav, warp
 from voicechat.train.common import HELD_OUT, Work
-from voicechat.train.data import pointers
 from voicechat.train.piper import PiperTeacher, prepare_piper, spell
 from voicechat.train.teacher import AlignmentError, HibariTeacher, level, prepare_model
 from voicechat.train.teachers import VoicePlan, voice_plans

@@ -10,11 +10,14 @@ import pytest
 import torch
 
 from voicechat.models.embedded.frontend import PAUSE, read_text
+from voicechat.models.embedded.talker import TalkerNet
 from voicechat.models.embedded.voicebox import VoiceBoxNet, left_context
-from voicechat.models.embedded.weights import VoiceBoxConfig
-from voicechat.train.common import Budget
-from voicechat.train.data import pointers
-from voicechat.train.evaluate import decode_chunked, fit_to_judge, pieces
+from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig
+from voicechat.train.alignment import pointers, windows
+from voicechat.train.common import Budget, Work, write_arrays, write_json
+from voicechat.train.evaluate import Item, Said, decode_chunked, fit_to_judge, load_items, pieces
+from voicechat.train.generate import Prompt, generate
+from voicechat.train.projection_data import walk
 from voicechat.train.sentences import made_prompt, made_sentence
 from voicechat.train.teacher import HibariTeacher, prepare_model
 from voicechat.train.texts import plain_items
@@ -65,10 +68,40 @@ def test_chunked_decoding_with_full_context_is_exact() -> None:
     torch.manual_seed(0)
     config = VoiceBoxConfig(width=16, token_blocks=2, frame_blocks=1)
     voicebox = VoiceBoxNet(config).eval()
-    codes = torch.randint(0, 4375, (30,)).tolist()
-    whole = decode_chunked(voicebox, codes, 30, 0)
-    np.testing.assert_allclose(decode_chunked(voicebox, codes, 4, left_context(config)), whole, atol=1e-5)
-    assert decode_chunked(voicebox, [], 4, 8).shape == (0,)
+    said = Said(torch.randint(0, 4375, (30,)).tolist(), torch.randint(0, 179, (30, 9)))
+    whole = decode_chunked(voicebox, said, 30, 0)
+    np.testing.assert_allclose(decode_chunked(voicebox, said, 4, left_context(config)), whole, atol=1e-5)
+    assert decode_chunked(voicebox, Said([], said.windows[:0]), 4, 8).shape == (0,)
+
+
+def test_the_teachers_codes_have_the_windows_of_their_pointers() -> None:
+    symbols, none = np.asarray([0, 11, 12, 13, 14, 15, 16, 0], np.uint8), 178
+    item = Item("a-0", "text", None, symbols, np.asarray([7, 8], np.int16), np.asarray([1, 7], np.int32), None)
+    assert item.said.codes == [7, 8]
+    assert item.said.windows.tolist() == [
+        [none, none, 0, 11, 12, 13, 14, 15, 16],
+        [14, 15, 16, 0, none, none, none, none, none],
+    ]
+
+
+def test_held_out_replies_without_pointers_are_refused(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    write_json(work.file("held.json"), [])
+    write_arrays(work.file("held.npz"), **{"a-0.symbols": np.zeros(2, np.uint8)})
+    with pytest.raises(ValueError, match="run the step 'talker' again"):
+        load_items(work, 1, "heart")
+
+
+def test_generated_codes_have_the_windows_of_their_pointers() -> None:
+    """Where the pointer stood before a code's own advance, of each text of a batch."""
+    torch.manual_seed(0)
+    net = TalkerNet(TalkerConfig(layers=1, width=32, heads=2, feed_forward=32)).eval()
+    texts = [torch.randint(0, 178, (rows,)) for rows in (12, 5)]
+    made = generate(net, [Prompt(symbols) for symbols in texts], temperature=1.0, top_k=40)
+    for symbols, one in zip(texts, made, strict=True):
+        rows = walk(torch.tensor(one.tokens), len(symbols))
+        assert len(one.codes) > 5 and rows[-1] > 0
+        np.testing.assert_array_equal(one.windows.numpy(), windows(symbols.numpy(), rows.numpy()))
 
 
 def test_wordnet_lines(tmp_path: Path) -> None:

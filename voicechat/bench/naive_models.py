@@ -113,10 +113,12 @@ class OneAfterAnother:
             answer.times["thinker"] = time.perf_counter() - begun
             pieces = self._pieces(ids)
             torch.set_num_threads(self._threads["talker"])
-            codes = self._talk(pieces, hidden)
+            codes, symbols = self._talk(pieces, hidden)
             answer.times["talker"] = time.perf_counter() - begun
             torch.set_num_threads(self._threads["voicebox"])
-            pcm = self._voicebox.decode(self._on_device([codes])).cpu() if codes else torch.zeros(1, 0)
+            pcm = torch.zeros(1, 0)
+            if codes:
+                pcm = self._voicebox.decode(self._on_device([codes]), symbols[None]).cpu()
             answer.times["voicebox"] = time.perf_counter() - begun
         answer.total_s = answer.times["voicebox"]
         answer.text, answer.tokens, answer.steps = "".join(pieces), len(ids), len(codes)
@@ -159,16 +161,18 @@ class OneAfterAnother:
             done = text if whole else done
         return pieces
 
-    def _talk(self, pieces: list[str], hidden: Tensor, *, most: int | None = None) -> list[int]:
-        """Speech codes of a whole text."""
+    def _talk(self, pieces: list[str], hidden: Tensor, *, most: int | None = None) -> tuple[list[int], Tensor]:
+        """Speech codes of a whole text, and the window of symbols at the step of each, long [n, 9]."""
         reader = frontend.TextFrontend()
         rows = [row for piece in pieces for row in reader.push(piece)] + reader.finish()
+        symbols = self._symbols(rows)
         if not rows:
-            return []
-        added = self._condition(rows, hidden)
+            return [], symbols[:0]
+        added = self._condition(rows, symbols, hidden)
         bound = most or min(len(rows) * STEPS_PER_SYMBOL + SPARE_STEPS, self._talker.config.max_positions - 2)
         cache = talker.Cache(self._talker.config, 1, bound, added.device, added.dtype)
         codes: list[int] = []
+        stood: list[int] = []
         token, pointer = self._on_device([talker.BOS]), 0
         while len(codes) < bound:
             row = self._talker.embed(token) + added[pointer]
@@ -177,17 +181,20 @@ class OneAfterAnother:
                 break
             code, advance = talker.split(drawn)
             codes.append(code)
+            stood.append(pointer)
             pointer = min(pointer + advance, len(added) - 1)
             token = self._on_device([drawn])
-        return codes
+        return codes, symbols[torch.tensor(stood, dtype=torch.long, device=self._device)]
 
-    def _condition(self, rows: list[frontend.Row], hidden: Tensor) -> Tensor:
-        """The row added to the input at each place of the pointer, [n, width]; past the end all are like the last."""
-        places = torch.arange(len(rows) + talker.LEFT + 1, device=self._device)
-        near = places[:, None] + torch.arange(-talker.LEFT, talker.RIGHT + 1, device=self._device)
-        inside = (near >= 0) & (near < len(rows))
-        symbols = self._on_device([row.symbol for row in rows])[near.clamp(0, len(rows) - 1)]
-        symbols = torch.where(inside, symbols, talker.NONE_SYMBOL)
+    def _symbols(self, rows: list[frontend.Row]) -> Tensor:
+        """The window of symbols at each place of the pointer, long [n, 9]; past the end all are like the last."""
+        past = [talker.NONE_SYMBOL] * (talker.LEFT + talker.RIGHT + 1)
+        padded = [*past[: talker.LEFT], *(row.symbol for row in rows), *past]
+        return self._on_device(padded).unfold(0, talker.SYMBOL_WINDOW, 1)
+
+    def _condition(self, rows: list[frontend.Row], symbols: Tensor, hidden: Tensor) -> Tensor:
+        """The row added to the input at each place of the pointer, [n, width], where ``symbols`` are its windows."""
+        places = torch.arange(len(symbols), device=self._device)
         tokens = self._on_device([row.token for row in rows])[places.clamp(max=len(rows) - 1)]
         states = hidden[tokens.clamp(max=len(hidden) - 1)].float() if self._conditioner.hidden is not None else None
         added = self._conditioner(symbols, states, torch.ones_like(places, dtype=torch.bool), torch.zeros_like(places))
@@ -204,6 +211,11 @@ class OneAfterAnother:
         best, ids = logits.topk(config.talker_top_k or len(logits))
         chances = torch.softmax(best / config.talker_temperature, -1)
         return int(ids[torch.multinomial(chances, 1)])
+
+    def _trial_steps(self) -> tuple[Tensor, Tensor]:
+        """Codes and symbols of a moment, for the VoiceBox."""
+        codes = self._on_device([[0] * _TRIAL_STEPS])
+        return codes, codes[..., None].expand(-1, -1, talker.SYMBOL_WINDOW)
 
     @torch.inference_mode()
     def _choose_ways(self) -> None:
@@ -223,7 +235,7 @@ class OneAfterAnother:
             "voicebox": (
                 self._voicebox,
                 (torch.float32,),
-                lambda: self._voicebox.decode(self._on_device([[0] * _TRIAL_STEPS])).cpu(),
+                lambda: self._voicebox.decode(*self._trial_steps()).cpu(),
             ),
         }
         for name, (net, types, work) in nets.items():

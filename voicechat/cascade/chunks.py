@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from voicechat.models.embedded.alphabet import SYMBOL_WINDOW
+
 EASE_STEPS = 2.0
 """Steps by which each other reply in the making lengthens a reply's first chunk, where the policy does not say."""
 
@@ -37,9 +39,13 @@ class ChunkPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """``codes`` with their context: ``emit`` steps after the first ``left`` are new, from place ``first_step`` on."""
+    """``codes`` with their context: ``emit`` steps after the first ``left`` are new, from place ``first_step`` on.
+
+    ``symbols``: the Talker's window at each code's step, 9 bytes each.
+    """
 
     codes: tuple[int, ...]
+    symbols: bytes
     left: int
     emit: int
     first_step: int
@@ -52,6 +58,7 @@ class ChunkBuffer:
     def __init__(self, policy: ChunkPolicy) -> None:
         self._policy = policy
         self._codes: list[int] = []
+        self._symbols = bytearray()
         self._forgotten = 0
         self._emitted = 0
         self._size = float(policy.first)
@@ -73,11 +80,17 @@ class ChunkBuffer:
         """True once the reply is closed and all of it was handed out."""
         return self._closed and self._emitted == self.steps
 
-    def push(self, codes: tuple[int, ...]) -> None:
-        """Add codes. Raises ValueError after :meth:`close`."""
+    def push(self, codes: tuple[int, ...], symbols: bytes) -> None:
+        """Add codes and, 9 bytes each, the windows of symbols at their steps.
+
+        Raises ValueError after :meth:`close`, or if there are not as many windows as codes.
+        """
         if self._closed:
             raise ValueError("the reply is closed")
+        if len(symbols) != SYMBOL_WINDOW * len(codes):
+            raise ValueError(f"{len(codes)} codes need {SYMBOL_WINDOW} symbols each, not {len(symbols)} in all")
         self._codes.extend(codes)
+        self._symbols.extend(symbols)
 
     def close(self) -> None:
         """No more codes will come: what is left may be cut without its right context."""
@@ -104,8 +117,10 @@ class ChunkBuffer:
         policy, total = self._policy, self.steps
         end = min(total, self._emitted + emit + policy.right)
         start = self._start(end)
+        first, behind = start - self._forgotten, end - self._forgotten
         chunk = Chunk(
-            codes=tuple(self._codes[start - self._forgotten : end - self._forgotten]),
+            codes=tuple(self._codes[first:behind]),
+            symbols=bytes(self._symbols[SYMBOL_WINDOW * first : SYMBOL_WINDOW * behind]),
             left=self._emitted - start,
             emit=emit,
             first_step=self._emitted,
@@ -114,6 +129,7 @@ class ChunkBuffer:
         self._emitted += emit
         past = max(self._forgotten, self._emitted - self._kept)
         del self._codes[: past - self._forgotten]
+        del self._symbols[: SYMBOL_WINDOW * (past - self._forgotten)]
         self._forgotten = past
         self._size = min(self._size * policy.growth, policy.largest)
         return chunk

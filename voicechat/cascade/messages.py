@@ -101,16 +101,23 @@ class Text(_Message, frozen=True):
 
 
 class Decode(_Message, frozen=True):
-    """Turn codes into sound: ``emit`` steps after the first ``left`` go to position ``start`` of the slot's ring."""
+    """Turn codes into sound: ``emit`` steps after the first ``left`` go to position ``start`` of the slot's ring.
+
+    ``start`` is also the sample of the reply, and ``phase`` that of the pulse train there, in cycles from 0 to 1: the
+    one with which the :class:`Sound` before ended.
+    """
 
     id: int
     slot: int
     codes: tuple[int, ...]
+    symbols: bytes
+    """The window of symbols that the Talker saw at each code's step, 9 bytes each."""
     left: int
     emit: int
     start: int
     voice: int = 0
     """Number of the voice."""
+    phase: float = 0.0
 
 
 # ---- to any stage
@@ -225,12 +232,14 @@ class Transcript(_Message, frozen=True):
 class Codes(_Message, frozen=True):
     """Newly made speech codes.
 
-    ``rows_ready_us``: for each text message since the last codes, microseconds from the announcement of its token by
-    the Thinker to its rows lying in the pool.
+    ``symbols``: for each code the window of symbols that the Talker saw at its step, 9 bytes (see
+    :mod:`voicechat.models.embedded.alphabet`). ``rows_ready_us``: for each text message since the last codes,
+    microseconds from the announcement of its token by the Thinker to its rows lying in the pool.
     """
 
     id: int
     codes: tuple[int, ...]
+    symbols: bytes
     rows_ready_us: tuple[float, ...] = ()
 
 
@@ -245,11 +254,15 @@ class Spoken(_Message, frozen=True):
 
 
 class Sound(_Message, frozen=True):
-    """``count`` samples lie at ``start`` of the slot's ring. ``id`` and ``start`` are those of the :class:`Decode`."""
+    """``count`` samples lie at ``start`` of the slot's ring. ``id`` and ``start`` are those of the :class:`Decode`.
+
+    ``phase`` is that of the pulse train after the last sample, in cycles: for the reply's next :class:`Decode`.
+    """
 
     id: int
     start: int
     count: int
+    phase: float
 
 
 ToAny = Shutdown | Ping | Profile

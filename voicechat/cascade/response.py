@@ -56,6 +56,8 @@ class ResponseState:
     task: asyncio.Task[None] | None = None
     chunks: ChunkBuffer | None = None
     decoding: Chunk | None = None
+    phase: float = 0.0
+    """Of the VoiceBox's pulse train at the end of the sound made so far, in cycles."""
     voice: int = 0
     """Number of the voice that speaks."""
     inside: set[str] = field(default_factory=set)

@@ -155,7 +155,7 @@ class Traffic:
         match message:
             case Codes() if not state.ended and state.chunks is not None:
                 state.marks.note("talker_first_code")
-                state.chunks.push(message.codes)
+                state.chunks.push(message.codes, message.symbols)
                 state.handoffs_us.extend(message.rows_ready_us)
                 self.moved(state)
             case Spoken() if not state.ended and state.chunks is not None:
@@ -173,7 +173,7 @@ class Traffic:
         state = self._state_of(message)
         if state is None or not isinstance(message, Sound) or state.lease is None:
             return
-        state.decoding = None
+        state.decoding, state.phase = None, message.phase
         if not state.ended:
             state.marks.note("voicebox_first_chunk")
             self._leave(state, self.pool.read_pcm(state.lease.slot, message.start, message.count))
@@ -237,9 +237,9 @@ class Traffic:
         assert chunk is not None
         state.marks.note("talker_first_chunk")
         state.decoding = chunk
-        start = chunk.first_step * STEP_SAMPLES
+        number, slot, start = state.number, state.lease.slot, chunk.first_step * STEP_SAMPLES
         self.stages["voicebox"].send(
-            Decode(state.number, state.lease.slot, chunk.codes, chunk.left, chunk.emit, start, state.voice)
+            Decode(number, slot, chunk.codes, chunk.symbols, chunk.left, chunk.emit, start, state.voice, state.phase)
         )
 
     @staticmethod

@@ -3,23 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-Codes = Sequence[Sequence[int]]
+from voicechat.cascade.messages import Decode
+from voicechat.models.embedded.alphabet import NONE_SYMBOL, SYMBOL_WINDOW
+from voicechat.models.embedded.voicebox import TOKEN_SAMPLES, load_voicebox
+
 Pcm = npt.NDArray[np.int16]
 
 _WARM_UPS = 3
 
 
 class Decoder(Protocol):
-    """Turns codes ``[batch, steps]`` and the numbers of their voices into int16 sound ``[batch, steps * 960]``."""
+    """Turns chunks of codes into sound."""
 
-    def decode(self, codes: Codes, voices: Sequence[int]) -> Pcm:
-        """The sound of chunks that are all of one length."""
+    def decode(self, batch: Sequence[Decode]) -> tuple[Pcm, list[float]]:
+        """Chunks that are all of one length to int16 sound ``[batch, steps * 960]``, their context included.
+
+        Also the phase of each one's pulse train, in cycles, at the end of the part that it emits. Raises ValueError
+        where codes and symbols do not match.
+        """
+
+
+class Chunks(NamedTuple):
+    """A batch of chunks of one length, as the net's ``stream`` takes it: long, but for the float64 ``phase``."""
+
+    codes: Tensor
+    """[batch, steps]."""
+    symbols: Tensor
+    """[batch, steps, 9]."""
+    voices: Tensor
+    """[batch], as all below."""
+    first: Tensor
+    """Step of the reply that the chunk's first code is."""
+    left: Tensor
+    """Steps of the chunk before the part that is emitted."""
+    end: Tensor
+    """Step of the chunk at which that part ends."""
+    phase: Tensor
+    """Of the pulse train where that part begins, in cycles."""
+
+    @staticmethod
+    def of(batch: Sequence[Decode]) -> Chunks:
+        """The messages' chunks, on the CPU. Raises ValueError where codes and symbols do not match."""
+        steps = len(batch[0].codes)
+        symbols = np.frombuffer(b"".join(message.symbols for message in batch), np.uint8)
+        return Chunks(
+            torch.tensor([message.codes for message in batch]),
+            torch.from_numpy(symbols.reshape(len(batch), steps, SYMBOL_WINDOW).astype(np.int64)),
+            torch.tensor([message.voice for message in batch]),
+            torch.tensor([message.start // TOKEN_SAMPLES - message.left for message in batch]),
+            torch.tensor([message.left for message in batch]),
+            torch.tensor([message.left + message.emit for message in batch]),
+            torch.tensor([message.phase for message in batch], dtype=torch.float64),
+        )
+
+    def to(self, device: torch.device) -> Chunks:
+        """The same on a device; pinned memory is not waited for."""
+        return Chunks(*(part.to(device, non_blocking=True) for part in self))
+
+
+def _silence(steps: int, batch: int) -> list[Decode]:
+    """A batch to warm up with."""
+    return [Decode(0, 0, (0,) * steps, bytes([NONE_SYMBOL]) * SYMBOL_WINDOW * steps, 0, steps, 0)] * batch
 
 
 class PlainDecoder:
@@ -28,32 +79,32 @@ class PlainDecoder:
     def __init__(self, net: Any) -> None:
         self._net = net
 
-    def decode(self, codes: Codes, voices: Sequence[int]) -> Pcm:
+    def decode(self, batch: Sequence[Decode]) -> tuple[Pcm, list[float]]:
         """See :class:`Decoder`."""
         with torch.inference_mode():
-            sound = self._net.decode(torch.tensor(codes), torch.tensor(voices)).numpy()
-        return np.rint(np.clip(sound, -1.0, 1.0) * 32767.0).astype(np.int16)
+            sound, phase = self._net.stream(*Chunks.of(batch))
+        return np.rint(np.clip(sound.numpy(), -1.0, 1.0) * 32767.0).astype(np.int16), phase.tolist()
 
 
 class _Graph:
-    """One captured size: ``codes`` and ``voices`` go in, ``pcm`` comes out, all always the same memory."""
+    """One captured size: ``chunks`` go in, ``pcm`` and ``phase`` come out, all always the same memory."""
 
     def __init__(self, net: Any, batch: int, steps: int, device: torch.device, pool: Any) -> None:
-        self.codes = torch.zeros((batch, steps), dtype=torch.int64, device=device)
-        self.voices = torch.zeros(batch, dtype=torch.int64, device=device)
+        self.chunks = Chunks.of(_silence(steps, batch)).to(device)
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UPS):
-                _to_pcm(net, self.codes, self.voices)
+                _to_pcm(net, self.chunks)
         torch.cuda.current_stream(device).wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, pool=pool, stream=stream):
-            self.pcm = _to_pcm(net, self.codes, self.voices)
+            self.pcm, self.phase = _to_pcm(net, self.chunks)
 
 
-def _to_pcm(net: Any, codes: torch.Tensor, voices: torch.Tensor) -> torch.Tensor:
-    return (net.decode(codes, voices) * 32767.0).round().to(torch.int16)
+def _to_pcm(net: Any, chunks: Chunks) -> tuple[Tensor, Tensor]:
+    sound, phase = net.stream(*chunks)
+    return (sound * 32767.0).round().to(torch.int16), phase
 
 
 class GraphDecoder:
@@ -77,36 +128,32 @@ class GraphDecoder:
                     if graphs:
                         self._graphs[size, length] = _Graph(self._net, size, length, device, pool)
                     else:
-                        zeros = torch.zeros((size, length), dtype=torch.int64, device=device)
-                        _to_pcm(self._net, zeros, zeros[:, 0])
+                        _to_pcm(self._net, Chunks.of(_silence(length, size)).to(device))
             torch.cuda.synchronize(device)
 
-    def decode(self, codes: Codes, voices: Sequence[int]) -> Pcm:
+    def decode(self, batch: Sequence[Decode]) -> tuple[Pcm, list[float]]:
         """See :class:`Decoder`. Waits for the device, and for nothing else on it."""
-        count, length = len(codes), len(codes[0])
+        count, length = len(batch), len(batch[0].codes)
         size = next((size for size in self._sizes if size >= count), 0)
         graph = self._graphs.get((size, length))
         with torch.inference_mode():
-            given, said = torch.tensor(codes).pin_memory(), torch.tensor(voices).pin_memory()
+            given = Chunks(*(part.pin_memory() for part in Chunks.of(batch)))
             if graph is None:
-                device = self._device
-                pcm = _to_pcm(self._net, given.to(device, non_blocking=True), said.to(device, non_blocking=True))
+                made = _to_pcm(self._net, given.to(self._device))
             else:
-                graph.codes[:count].copy_(given, non_blocking=True)
-                graph.voices[:count].copy_(said, non_blocking=True)
+                for fixed, part in zip(graph.chunks, given, strict=True):
+                    fixed[:count].copy_(part, non_blocking=True)
                 graph.graph.replay()
-                pcm = graph.pcm[:count]
-            out = torch.empty(pcm.shape, dtype=torch.int16, pin_memory=True)
-            out.copy_(pcm, non_blocking=True)
+                made = graph.pcm[:count], graph.phase[:count]
+            pcm, phase = (torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in made)
+            pcm.copy_(made[0], non_blocking=True)
+            phase.copy_(made[1], non_blocking=True)
             torch.cuda.current_stream(self._device).synchronize()
-        sound: Pcm = out.numpy()
-        return sound
+        return pcm.numpy(), phase.tolist()
 
 
 def make_decoder(weights_dir: str, *, place: Any, threads: int, max_batch: int, steps: Sequence[int]) -> Decoder:
     """Load the VoiceBox and warm every shape up. ``place`` is a :class:`~voicechat.stages.placement.Placement`."""
-    from voicechat.models.embedded.voicebox import load_voicebox
-
     torch.set_num_threads(threads)
     net = load_voicebox(weights_dir)
     if place.on_gpu:
@@ -117,5 +164,5 @@ def make_decoder(weights_dir: str, *, place: Any, threads: int, max_batch: int, 
     plain = PlainDecoder(net)
     for length in steps:
         for batch in {1, max_batch}:
-            plain.decode([(0,) * length] * batch, [0] * batch)
+            plain.decode(_silence(length, batch))
     return plain

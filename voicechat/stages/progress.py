@@ -7,20 +7,27 @@ The same way out serves a Talker that stands still or stops before the end of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from voicechat.models.embedded.alphabet import LEFT, NONE_SYMBOL, RIGHT, SYMBOL_WINDOW
+
+PAUSE = 0
+"""Symbol of the pause before a sentence, and of the end of the text."""
 WINDOW_STEPS = 500
 """Steps (40 ms) after which a window ends at the next sentence."""
 STALL_STEPS = 50
 """Steps on one row, two seconds, after which the Talker is stuck and is set on the next row."""
 
+_NONE = bytes((NONE_SYMBOL,))
+
 
 class Progress:
-    """Follows the pointer, step by step. ``base`` is the row on which the present window began."""
+    """Follows the pointer through the rows' symbols, step by step. The present window began on row ``base``."""
 
     def __init__(self, window_steps: int = WINDOW_STEPS, stall_steps: int = STALL_STEPS) -> None:
         self._window_steps = window_steps
         self._stall_steps = stall_steps
-        self._pauses: set[int] = set()
-        self._rows = 0
+        self._symbols = bytearray()
         self._still = 0
         self._window = 0
         self.base = 0
@@ -32,17 +39,25 @@ class Progress:
     @property
     def rows(self) -> int:
         """Rows of text so far, without those that were dropped."""
-        return self._rows
+        return len(self._symbols)
 
     @property
     def ahead(self) -> int:
         """Rows behind the one that the Talker stands on."""
-        return self._rows - self.pointer
+        return self.rows - self.pointer
 
-    def add_rows(self, pauses: list[bool]) -> None:
-        """Note further rows: for each, whether it is the pause before a sentence (or the end of the text)."""
-        self._pauses.update(self._rows + index for index, pause in enumerate(pauses) if pause)
-        self._rows += len(pauses)
+    def add_rows(self, symbols: Sequence[int]) -> None:
+        """Note the symbols of further rows. Raises ValueError for one that is no byte."""
+        self._symbols.extend(symbols)
+
+    def symbols(self) -> bytes:
+        """What the Talker sees where the pointer stands, 9 bytes: symbols from three rows before it to five behind it.
+
+        Rows before the present window and behind the text are :data:`NONE_SYMBOL`.
+        """
+        first = max(self.base, self.pointer - LEFT)
+        seen = bytes(self._symbols[first : self.pointer + RIGHT + 1])
+        return seen.ljust(self.pointer + RIGHT + 1 - first, _NONE).rjust(SYMBOL_WINDOW, _NONE)
 
     def step(self, advance: int) -> bool:
         """One step was spoken and moves the pointer by ``advance``. True if a new window begins, at ``base``."""
@@ -52,8 +67,8 @@ class Progress:
         passed = range(self.pointer, self.pointer + advance)
         self.pointer += advance
         if self._window >= self._window_steps:
-            pause = next((row for row in passed if row in self._pauses and row != self.base), None)
-            if pause is not None and pause < self._rows - 1:
+            pause = next((row for row in passed if self._is_pause(row) and row != self.base), None)
+            if pause is not None and pause < self.rows - 1:
                 self._begin(pause)
                 return True
         return self._still >= self._stall_steps and self.skip()
@@ -68,8 +83,7 @@ class Progress:
     def drop(self) -> int:
         """Forget the rows before the present window, and count from its first row. Returns how many they were."""
         count = self.base
-        self._pauses = {row - count for row in self._pauses if row >= count}
-        self._rows -= count
+        del self._symbols[:count]
         self.pointer -= count
         self.base = 0
         self.dropped += count
@@ -78,7 +92,10 @@ class Progress:
     @property
     def at_end(self) -> bool:
         """True if the pointer stands on the last of the rows so far, or behind it."""
-        return self.pointer >= self._rows - 1
+        return self.pointer >= self.rows - 1
+
+    def _is_pause(self, row: int) -> bool:
+        return row < self.rows and self._symbols[row] == PAUSE
 
     def _begin(self, row: int) -> None:
         self.base = self.pointer = row

@@ -205,7 +205,7 @@ class Talker(EngineHost):
         except ValueError as error:
             self._refuse(utterance, str(error))
             return False
-        progress.add_rows([row.symbol == 0 for row in rows])
+        progress.add_rows([row.symbol for row in rows])
         utterance.sounds |= any(row.symbol for row in rows)
         utterance.more.set()
         if utterance.task is not None and (rows or utterance.final):
@@ -270,14 +270,15 @@ class Talker(EngineHost):
         self._wake()
         async for output in outputs:
             part = output.outputs[0]
-            codes, cut = [], False
+            codes, symbols, cut = [], bytearray(), False
             for token in part.token_ids:
                 if token < self._model.BOS and not cut:
                     code, advance = self._model.split(token)
                     codes.append(code)
+                    symbols += progress.symbols()
                     cut = progress.step(advance)
             if codes:
-                self.channel.send(Codes(utterance.id, tuple(codes), tuple(utterance.waits)))
+                self.channel.send(Codes(utterance.id, tuple(codes), bytes(symbols), tuple(utterance.waits)))
                 utterance.waits.clear()
                 self._read(utterance)
             if part.finish_reason == "length" or progress.steps > self._bound(utterance):

@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Decode, Message, Sound
@@ -21,7 +19,7 @@ from voicechat.stages.placement import Placement, see_gpus
 from voicechat.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from voicechat.stages.decoder import Decoder
+    from voicechat.stages.decoder import Decoder, Pcm
 
 log = logging.getLogger(__name__)
 
@@ -97,17 +95,17 @@ class VoiceBox(Host):
             batch = [message for message in self._waiting if len(message.codes) == length][: self.config.max_batch]
             taken = set(map(id, batch))
             self._waiting = [message for message in self._waiting if id(message) not in taken]
-            sounds = await loop.run_in_executor(self._thread, self._decode, batch)
-            for message, sound in zip(batch, sounds, strict=True):
+            sounds, phases = await loop.run_in_executor(self._thread, self._decode, batch)
+            for message, sound, phase in zip(batch, sounds, phases, strict=True):
                 step = len(sound) // length
                 samples = sound[message.left * step : (message.left + message.emit) * step]
                 self.pool.write_pcm(message.slot, message.start, samples)
-                self.channel.send(Sound(message.id, message.start, len(samples)))
+                self.channel.send(Sound(message.id, message.start, len(samples), phase))
 
-    def _decode(self, batch: list[Decode]) -> npt.NDArray[np.int16]:
-        """Codes of one length, each in its voice, to int16 sound ``[batch, steps * 960]``."""
+    def _decode(self, batch: list[Decode]) -> tuple[Pcm, list[float]]:
+        """Chunks of one length to int16 sound ``[batch, steps * 960]``, and the phase at the end of each one's part."""
         assert self._decoder is not None
-        return self._decoder.decode([message.codes for message in batch], [message.voice for message in batch])
+        return self._decoder.decode(batch)
 
     def watch_work(self, watch: Stopwatch) -> None:
         watch.watch(self, "_decode", "decode")

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voicechat.models.embedded.talker import ADVANCES, BOS, EOS, LEFT, NONE_SYMBOL, RIGHT, STEP_SAMPLES
+from voicechat.models.embedded.talker import ADVANCES, BOS, EOS, LEFT, NONE_SYMBOL, RIGHT
+from voicechat.train.alignment import Ints, pointers
 from voicechat.train.common import Work, is_held_out
 from voicechat.train.texts import hidden_path
 from voicechat.train.voicebox import CODES_FILE
@@ -20,26 +21,6 @@ from voicechat.train.voicebox import CODES_FILE
 logger = logging.getLogger("voicechat.train")
 
 IGNORED = -100
-Ints = npt.NDArray[np.int64]
-
-
-def pointers(ends: npt.NDArray[np.int32], steps: int) -> Ints | None:
-    """Row under the centre of each step, and the last row for the step that ends the text: ``steps + 1`` values.
-
-    Where rows are shorter than a step can pass (two at once), the pointer lags behind for a step or two. ``None`` if
-    it would still lag when the sound is over.
-    """
-    centres = np.arange(steps) * STEP_SAMPLES + STEP_SAMPLES // 2
-    rows = np.minimum(np.searchsorted(ends, centres, side="right"), len(ends) - 1)
-    where = np.append(rows, len(ends) - 1).astype(np.int64)
-    fast = np.diff(where)
-    while len(fast) and fast.max() >= ADVANCES:
-        first = int(np.argmax(fast >= ADVANCES))
-        where[first + 1] = where[first] + ADVANCES - 1
-        fast = np.diff(where)
-        if first == len(fast) - 1:
-            return None
-    return where
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from voicechat.models.embedded.talker import load_talker
 from voicechat.models.embedded.voicebox import FULL_LEFT_CONTEXT, RIGHT_CONTEXT, VoiceBoxNet, load_voicebox
+from voicechat.train.alignment import windows
 from voicechat.train.common import SAMPLE_RATE, Int16, Work, to_pcm, write_arrays, write_json, write_wav
 from voicechat.train.generate import Prompt, generate
 from voicechat.train.pack import EVALUATION_FILE
@@ -36,14 +38,32 @@ LOW_LENGTH, HIGH_LENGTH = 0.6, 1.6
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One held-out reply: text, symbol rows, hidden states per row, and the codes of the teacher's sound."""
+    """One held-out reply: text, symbol rows, hidden states per row, and the codes of the teacher's sound.
+
+    ``pointers``: the row that is spoken at the step of each code.
+    """
 
     key: str
     text: str
     thinker: str | None
     symbols: npt.NDArray[np.uint8]
     codes: npt.NDArray[np.int16]
+    pointers: npt.NDArray[np.int32]
     hidden: npt.NDArray[np.float16] | None
+
+    @property
+    def said(self) -> Said:
+        """The teacher's sound as codes."""
+        seen = windows(self.symbols, self.pointers.astype(np.int64))
+        return Said(self.codes.astype(np.int64).tolist(), torch.from_numpy(seen.astype(np.int64)))
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A spoken reply: codes [T], and the windows of symbols at their steps, long [T, 9]."""
+
+    codes: list[int]
+    windows: Tensor
 
 
 def fit_to_judge(text: str) -> bool:
@@ -53,34 +73,41 @@ def fit_to_judge(text: str) -> bool:
 
 
 def load_items(work: Work, count: int, voice: str) -> list[Item]:
-    """The first held-out replies that are fit to judge, the Thinkers' in turn."""
+    """The first held-out replies that are fit to judge, the Thinkers' in turn.
+
+    Raises ValueError if the step ``talker`` wrote them without pointers.
+    """
     listed = json.loads(work.file("held.json").read_text(encoding="utf-8"))
     sets: dict[str, list[dict[str, Any]]] = {}
     for entry in (entry for entry in listed if fit_to_judge(entry["text"])):
         sets.setdefault(str(entry["key"]).rsplit("-", 1)[0], []).append(entry)
     turns = [entry for group in zip(*sets.values(), strict=False) for entry in group]
     with np.load(work.file(HELD_FILE)) as data:
+        if not any(".pointers." in name for name in data.files):
+            raise ValueError(f"{work.file(HELD_FILE)} does not say where each code stands: run the step 'talker' again")
         return [
             Item(
                 entry["key"], entry["text"], entry["thinker"], data[f"{entry['key']}.symbols"],
-                data[f"{entry['key']}.codes.{voice}"], data[f"{entry['key']}.hidden"] if entry["thinker"] else None,
+                data[f"{entry['key']}.codes.{voice}"], data[f"{entry['key']}.pointers.{voice}"],
+                data[f"{entry['key']}.hidden"] if entry["thinker"] else None,
             )
             for entry in turns[:count]
         ]  # fmt: skip
 
 
 @torch.inference_mode()
-def decode_chunked(
-    voicebox: VoiceBoxNet, codes: list[int], chunk: int, left: int, voice: int = 0
-) -> npt.NDArray[np.float32]:
+def decode_chunked(voicebox: VoiceBoxNet, said: Said, chunk: int, left: int, voice: int = 0) -> npt.NDArray[np.float32]:
     """Sound of a reply as it is streamed: ``chunk`` tokens at a time with ``left`` before and two after them."""
-    tokens = torch.tensor(codes)
+    codes, tokens, voices = said.codes, torch.tensor([said.codes]), torch.tensor([voice])
+    phase = torch.zeros(1, dtype=torch.float64)
     parts = []
     for start in range(0, len(codes), chunk):
         end = min(len(codes), start + chunk)
         first, last = max(0, start - left), min(len(codes), end + RIGHT_CONTEXT)
-        sound = voicebox.decode(tokens[None, first:last], torch.tensor([voice]))[0]
-        parts.append(sound[(start - first) * 960 : (end - first) * 960])
+        places = torch.tensor([[first], [start - first], [end - first]])
+        seen = said.windows[None, first:last]
+        sound, phase = voicebox.stream(tokens[:, first:last], seen, voices, *places, phase)
+        parts.append(sound[0, (start - first) * 960 : (end - first) * 960])
     return torch.cat(parts).numpy() if parts else np.zeros(0, np.float32)
 
 
@@ -113,7 +140,7 @@ class Evaluation:
         self.voice = self.talker.config.voices.index(plan.name)
         self.voicebox = load_voicebox(weights)
         self.names = [name for name, _ in self.talker.config.thinkers]
-        self.codes: dict[str, dict[str, list[int]]] = {}
+        self.said: dict[str, dict[str, Said]] = {}
         self._ears: Any = None
 
     def teacher(self) -> Sounds:
@@ -124,15 +151,15 @@ class Evaluation:
 
     def resynthesis(self) -> Sounds:
         """The VoiceBox on the codes of the teacher's sound."""
-        return {item.key: to_pcm(self._decode(item.codes.astype(np.int64).tolist())) for item in self.items}
+        return {item.key: to_pcm(self._decode(item.said)) for item in self.items}
 
-    def _decode(self, codes: list[int], chunk: int | None = None, left: int = 8) -> npt.NDArray[np.float32]:
-        return decode_chunked(self.voicebox, codes, chunk or max(1, len(codes)), left, self.voice)
+    def _decode(self, said: Said, chunk: int | None = None, left: int = 8) -> npt.NDArray[np.float32]:
+        return decode_chunked(self.voicebox, said, chunk or max(1, len(said.codes)), left, self.voice)
 
-    def speak(self, temperature: float, hidden: bool) -> dict[str, list[int]]:
+    def speak(self, temperature: float, hidden: bool) -> dict[str, Said]:
         """The Talker's codes for all items; kept, so that chunk modes share them."""
         name = f"{'hidden' if hidden else 'text'}-{temperature}"
-        if name not in self.codes:
+        if name not in self.said:
             prompts = []
             for item in self.items:
                 states = (
@@ -147,14 +174,15 @@ class Evaluation:
                 name, sum(one.ended for one in made), len(made), max(one.longest_dwell for one in made),
                 time.monotonic() - begun,
             )  # fmt: skip
-            self.codes[name] = {item.key: one.codes for item, one in zip(self.items, made, strict=True)}
-        return self.codes[name]
+            spoken = (Said(one.codes, one.windows) for one in made)
+            self.said[name] = dict(zip((item.key for item in self.items), spoken, strict=True))
+        return self.said[name]
 
     def spoken(self, temperature: float, hidden: bool, chunk: int | None = None, left: int = 8) -> Sounds:
         """Talker and VoiceBox, whole or in chunks."""
         out = {}
-        for key, codes in self.speak(temperature, hidden).items():
-            out[key] = to_pcm(self._decode(codes, chunk, left))
+        for key, said in self.speak(temperature, hidden).items():
+            out[key] = to_pcm(self._decode(said, chunk, left))
         return out
 
     def systems(self) -> dict[str, Callable[[], Sounds]]:

@@ -14,6 +14,7 @@ from voicechat.models.embedded.talker import (
     LEFT,
     NONE_SYMBOL,
     RIGHT,
+    SYMBOL_WINDOW,
     Cache,
     TalkerNet,
     project_hidden,
@@ -39,15 +40,20 @@ class Generated:
     longest_dwell: int
     tokens: list[int]
     """Codes and advances, as the Talker said them; the end is not among them."""
+    windows: Tensor
+    """Symbols that the Talker saw at the step of each code, long [T, 9]."""
+
+
+def symbol_windows(symbols: Tensor) -> Tensor:
+    """What is seen from each row of a whole text: symbols [R] to long [R, 9]."""
+    none = symbols.new_full((max(LEFT, RIGHT),), NONE_SYMBOL, dtype=torch.long)
+    return torch.cat((none[:LEFT], symbols.long(), none[:RIGHT])).unfold(0, SYMBOL_WINDOW, 1)
 
 
 def condition_table(net: TalkerNet, prompt: Prompt) -> Tensor:
     """The condition at every row of a text, [R, width]."""
     device = net.code_embed.device
-    padded = torch.cat(
-        (torch.full((LEFT,), NONE_SYMBOL), prompt.symbols.cpu().long(), torch.full((RIGHT,), NONE_SYMBOL))
-    )
-    windows = padded.unfold(0, LEFT + 1 + RIGHT, 1).to(device)
+    windows = symbol_windows(prompt.symbols.to(device))
     table = net.conditioner.embed_symbols(windows) + net.conditioner.voice.weight[prompt.voice]
     if prompt.hidden is not None:
         matrix = net.thinkers[prompt.thinker]
@@ -82,6 +88,7 @@ def generate(
     longest = torch.zeros_like(pointer)
     every = torch.arange(len(prompts), device=device)
     made: list[Tensor] = []
+    stood: list[Tensor] = []
     for step in range(length):
         states = net((embedding[token] + conditions[every, pointer])[:, None], cache)[:, 0]
         logits = states @ head.T
@@ -90,6 +97,7 @@ def generate(
         token = choose(logits, temperature, top_k, generator)
         done |= token == EOS
         made.append(torch.where(done, -1, token))
+        stood.append(pointer)
         token = torch.where(done, 0, token)
         moved = torch.minimum(pointer + token % ADVANCES, rows - 1)
         dwell = torch.where((moved == pointer) & ~done, dwell + 1, 0)
@@ -98,10 +106,14 @@ def generate(
         if step % 16 == 15 and bool(done.all()):
             break
     said = [[token for token in line if token >= 0] for line in torch.stack(made, 1).tolist()]
+    places = torch.stack(stood, 1).cpu()
     return [
-        Generated([token // ADVANCES for token in tokens], bool(ended), int(most) + 1, tokens)
-        for tokens, ended, most in zip(said, done.cpu(), longest.cpu(), strict=True)
-    ]
+        Generated(
+            [token // ADVANCES for token in tokens], bool(ended), int(most) + 1, tokens,
+            symbol_windows(prompt.symbols.cpu())[where[: len(tokens)]],
+        )
+        for prompt, tokens, where, ended, most in zip(prompts, said, places, done.cpu(), longest.cpu(), strict=True)
+    ]  # fmt: skip
 
 
 def choose(logits: Tensor, temperature: float, top_k: int, generator: torch.Generator) -> Tensor:

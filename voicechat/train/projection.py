@@ -203,7 +203,8 @@ def sample(work: Work, net: TalkerNet, fit: ProjectionFit, weights: Path) -> Non
         (made,) = generate(net, [prompt], temperature=sampling.temperature, top_k=sampling.top_k)
         if made.codes:
             with torch.inference_mode():
-                sound = voicebox.decode(torch.tensor([made.codes]), torch.tensor([item.voice]))[0].numpy()
+                codes, voices = torch.tensor([made.codes]), torch.tensor([item.voice])
+                sound = voicebox.decode(codes, made.windows[None], voices)[0].numpy()
             write_wav(work.file("samples", f"{label}.wav"), to_pcm(sound))
     write_atomic(work.file("samples", "text.txt"), f"{item.text}\n".encode())
 

@@ -261,9 +261,10 @@ class TalkerTraining:
         return Prompt(self.data.symbols[rows], states.float(), self.order.index(thinker), clip.voice)
 
     def save_held(self) -> None:
-        """Write rows and hidden states of held-out replies and the codes of each voice: all that evaluation needs.
+        """Write rows and hidden states of held-out replies and each voice's codes and pointers: what evaluation needs.
 
-        Arrays: ``KEY.symbols``, ``KEY.hidden``, ``KEY.codes.VOICE``; ``KEY`` is ``SET-INDEX``.
+        Arrays: ``KEY.symbols``, ``KEY.hidden``, ``KEY.codes.VOICE`` and, as long, ``KEY.pointers.VOICE``, the row on
+        which each code's step stands; ``KEY`` is ``SET-INDEX``.
         """
         arrays: dict[str, np.ndarray] = {}
         items = []
@@ -272,8 +273,10 @@ class TalkerTraining:
             if clip.index >= self.plan.evaluated:
                 continue
             key = f"{clip.text_set}-{clip.index}"
-            codes = self.data.targets[clip.step : clip.step + clip.steps] // ADVANCES
-            arrays[f"{key}.codes.{self.plan.config.voices[clip.voice]}"] = codes.cpu().numpy().astype(np.int16)
+            steps, voice = slice(clip.step, clip.step + clip.steps), self.plan.config.voices[clip.voice]
+            codes, rows = self.data.targets[steps] // ADVANCES, self.data.pointers[steps] - clip.row
+            arrays[f"{key}.codes.{voice}"] = codes.cpu().numpy().astype(np.int16)
+            arrays[f"{key}.pointers.{voice}"] = rows.cpu().numpy().astype(np.int32)
             if f"{key}.symbols" in arrays:
                 continue
             owner = clip.text_set if clip.text_set in self.names else None
@@ -307,8 +310,8 @@ class TalkerTraining:
             )  # fmt: skip
             for clip, one in zip(clips, made, strict=True):
                 if one.codes and temperature == 0.3 and clip.index < 2:
-                    voice = torch.tensor([clip.voice], device=self.device)
-                    sound = voicebox.decode(torch.tensor([one.codes], device=self.device), voice)[0].cpu().numpy()
+                    codes, voice = (torch.tensor([given], device=self.device) for given in (one.codes, clip.voice))
+                    sound = voicebox.decode(codes, one.windows[None].to(self.device), voice)[0].cpu().numpy()
                     name = f"talker-{voices[clip.voice]}-{thinker or 'text'}-{clip.text_set}-{clip.index}.wav"
                     write_wav(self.work.file("samples", name), to_pcm(sound))
 

@@ -57,7 +57,10 @@ def test_packaged_weights_have_the_default_shape_and_three_voices() -> None:
     assert "Apache-2.0" in (WEIGHTS_DIR / CARD_FILE).read_text(encoding="utf-8")
     assert all(torch.isfinite(tensor).all() for tensor in load_tensors(WEIGHTS_DIR / TALKER_FILE).values())
     voicebox, codes = load_voicebox(), torch.arange(0, 4000, 400)[None].expand(3, -1)
-    sounds = voicebox.decode(codes, torch.arange(3))
+    symbols = torch.arange(9)[None, None].expand(3, 10, -1)
+    sounds = voicebox.decode(codes, symbols, torch.arange(3))
     assert sounds.shape == (3, 10 * 960)
-    torch.testing.assert_close(sounds[:1], voicebox.decode(codes[:1]), msg="the first voice is the default")
+    torch.testing.assert_close(
+        sounds[:1], voicebox.decode(codes[:1], symbols[:1]), msg="the first voice is the default"
+    )
     assert all((sounds[a] - sounds[b]).abs().max() > 0.01 for a, b in ((0, 1), (0, 2), (1, 2)))

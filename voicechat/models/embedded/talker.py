@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from voicechat.models.embedded.alphabet import LEFT, NONE_SYMBOL, RIGHT, SYMBOL_WINDOW, SYMBOLS
 from voicechat.models.embedded.voicebox import CODES
 from voicechat.models.embedded.weights import (
     TALKER_FILE,
@@ -38,6 +39,7 @@ __all__ = [
     "NONE_SYMBOL",
     "RIGHT",
     "STEP_SAMPLES",
+    "SYMBOLS",
     "SYMBOL_WINDOW",
     "VOCABULARY",
     "Cache",
@@ -57,14 +59,6 @@ EOS = BOS + 1
 """Predicted when the last row has been spoken."""
 VOCABULARY = 13_184
 """Size of the exported vocabulary: a multiple of 64; ids over EOS are never predicted."""
-LEFT = 3
-RIGHT = 5
-SYMBOL_WINDOW = LEFT + 1 + RIGHT
-"""Rows that one step sees: three before the pointer to five after it."""
-SYMBOLS = 178
-"""Size of the phoneme alphabet (0 = pad)."""
-NONE_SYMBOL = SYMBOLS
-"""Stands for positions outside the text."""
 STEP_SAMPLES = 960
 """Samples of one step at 24 kHz: 40 ms."""
 

@@ -1,19 +1,38 @@
-"""The VoiceBox: codes of speech (25 a second) to sound (24 kHz).
+"""The VoiceBox: codes of speech (25 a second) and the phonemes that they speak to sound (24 kHz).
 
-Codes are points of one finite scalar quantiser (FSQ) with 7 x 5 x 5 x 5 x 5 = 4,375 levels. The decoder is a stack of
-ConvNeXt blocks, first at 25 Hz (one token of look-ahead), then at 100 Hz (causal), and ends in an inverse STFT with
-a window of 960 and a hop of 240 samples.
+Codes are points of one finite scalar quantiser (FSQ) with 7 x 5 x 5 x 5 x 5 = 4,375 levels. So few bits leave much of
+a sound open, and what is open comes out blurred; so the decoder is also told which phonemes are spoken there, as the
+Talker is. It is a stack of ConvNeXt blocks, first at 25 Hz (one token of look-ahead), then at 100 Hz (causal). It gives
+each frame a pitch, a complex filter for a pulse train of that pitch, and two magnitudes (5 ms apart) for noise; the sound
+is the sum of both. So what is made of a chunk of codes depends, beside its context, on the pulse train's phase where it
+begins and on its place in the reply, which is where the noise is read from.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from voicechat.models.embedded.alphabet import SYMBOL_WINDOW, SYMBOLS
+from voicechat.models.embedded.source import (
+    HIGHEST,
+    HOP,
+    LOWEST,
+    NOISE_FRAMES,
+    NOISE_HOP,
+    NOISE_WINDOW,
+    SAMPLE_RATE,
+    advance,
+    frames_of,
+    noise_spectra,
+    overlap_add,
+    pulses,
+    steady_middles,
+)
 from voicechat.models.embedded.weights import (
     VOICEBOX_FILE,
     WEIGHTS_DIR,
@@ -22,7 +41,8 @@ from voicechat.models.embedded.weights import (
     load_voice_config,
 )
 
-SAMPLE_RATE = 24_000
+__all__ = ["CODES", "LEVELS", "RIGHT_CONTEXT", "SAMPLE_RATE", "TOKEN_SAMPLES", "VoiceBoxNet", "load_voicebox"]
+
 TOKEN_SAMPLES = 960
 """Samples of one code: 40 ms."""
 LEVELS = (7, 5, 5, 5, 5)
@@ -31,10 +51,16 @@ CODES = 4375
 RIGHT_CONTEXT = 2
 """Tokens after a chunk that still touch its sound."""
 
-_HOP = 240
-_FRAMES_PER_TOKEN = TOKEN_SAMPLES // _HOP
+FRAMES_PER_TOKEN = TOKEN_SAMPLES // HOP
+BINS = 481
+"""Of the pulse train's spectrum: 25 Hz each."""
+NOISE_BINS = 241
+"""Of the noise's spectrum: 50 Hz each."""
 _WINDOW = 960
-_LEAD = (_WINDOW - _HOP) // 2
+_PULSES_SIZE = 48.0
+"""Magnitude of a harmonic of the pulse train in a frame's spectrum, roughly."""
+_NOISE_PER_TOKEN = TOKEN_SAMPLES // NOISE_HOP
+_USUAL_PITCH = 150.0
 _TOKEN_KERNEL_LEFT = 4
 _FRAME_KERNEL_LEFT = 6
 
@@ -42,8 +68,8 @@ _FRAME_KERNEL_LEFT = 6
 def left_context(config: VoiceBoxConfig) -> int:
     """Receptive field to the left, in tokens: with as many before a chunk its sound is exact."""
     tokens = (_TOKEN_KERNEL_LEFT - 1) + _TOKEN_KERNEL_LEFT * (config.token_blocks - 1)
-    frames = _FRAME_KERNEL_LEFT * config.frame_blocks + 2
-    return tokens + -(-frames // _FRAMES_PER_TOKEN)
+    frames = _FRAME_KERNEL_LEFT * config.frame_blocks + 4
+    return tokens + -(-frames // FRAMES_PER_TOKEN)
 
 
 FULL_LEFT_CONTEXT = left_context(VoiceBoxConfig())
@@ -97,16 +123,24 @@ class FiniteScalarQuantizer(nn.Module):
         return (digits - half).float() / half
 
 
-def as_complex(spectrum: Tensor) -> Tensor:
-    """Log magnitudes and phases [..., 962] as complex numbers [..., 481]."""
-    magnitude, phase = spectrum.chunk(2, -1)
-    return torch.polar(torch.exp(magnitude.clamp(max=6)), phase)
+class Filters(NamedTuple):
+    """What the decoder says of F frames.
+
+    ``pitch`` [B, F] in Hz; ``tone`` complex [B, F, 481], by which the pulse train's spectrum is multiplied; ``noise``
+    [B, 2 F, 241], magnitudes by which the noise's is.
+    """
+
+    pitch: Tensor
+    tone: Tensor
+    noise: Tensor
 
 
 class VoiceBoxNet(nn.Module):
     """The decoder. Float32 in use; runs on any number of tokens and sequences at once."""
 
     window: Tensor
+    noise_window: Tensor
+    noise_table: Tensor
 
     def __init__(self, config: VoiceBoxConfig | None = None) -> None:
         super().__init__()
@@ -115,66 +149,98 @@ class VoiceBoxNet(nn.Module):
         width = config.width
         self.quantizer = FiniteScalarQuantizer()
         self.project = nn.Linear(len(LEVELS), width)
+        self.symbols = nn.Parameter(torch.empty(SYMBOL_WINDOW, SYMBOLS + 1, width).normal_(std=0.02))
         self.voice = nn.Embedding(config.voices, width) if config.voices > 1 else None
         self.token_blocks = nn.Sequential(
             ConvNeXtBlock(width, _TOKEN_KERNEL_LEFT - 1, 1, config.expansion),
             *(ConvNeXtBlock(width, _TOKEN_KERNEL_LEFT, 0, config.expansion) for _ in range(config.token_blocks - 1)),
         )
-        self.upsample = nn.ConvTranspose1d(width, width, _FRAMES_PER_TOKEN, stride=_FRAMES_PER_TOKEN)
+        self.upsample = nn.ConvTranspose1d(width, width, FRAMES_PER_TOKEN, stride=FRAMES_PER_TOKEN)
         self.frame_blocks = nn.Sequential(
             *(ConvNeXtBlock(width, _FRAME_KERNEL_LEFT, 0, config.expansion) for _ in range(config.frame_blocks))
         )
         self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, _WINDOW + 2)
+        self.head = nn.Linear(width, 2 * BINS + 2 * NOISE_BINS)
+        self.pitch = nn.Linear(width, 1)
         self.register_buffer("window", torch.hann_window(_WINDOW), persistent=False)
+        self.register_buffer("noise_window", torch.hann_window(NOISE_WINDOW), persistent=False)
+        self.register_buffer("noise_table", torch.view_as_real(noise_spectra()), persistent=False)
 
-    def forward(self, values: Tensor, voices: Tensor) -> Tensor:
-        """Quantised values [B, T, 5] and voices (long) [B, T] to sound [B, T * 960], not clipped."""
-        return self.overlap_add(self.spectrum(values, voices))
+    def forward(self, values: Tensor, symbols: Tensor, voices: Tensor) -> Tensor:
+        """Sound [B, T * 960], not clipped.
 
-    def spectrum(self, values: Tensor, voices: Tensor) -> Tensor:
-        """As :meth:`forward`, but to the log magnitudes and phases [B, T * 4, 962] of which the sound is made."""
-        y = self.project(values)
+        ``values`` [B, T, 5] are quantised; ``symbols`` (long [B, T, 9]) the Talker's windows of phonemes at each step,
+        and ``voices`` (long [B, T]) numbers.
+        """
+        filters = self.filters(values, symbols, voices)
+        first = torch.zeros(len(values), dtype=torch.long, device=values.device)
+        return self.sound(filters, filters.pitch, steady_middles(filters.pitch), first)
+
+    def filters(self, values: Tensor, symbols: Tensor, voices: Tensor) -> Filters:
+        """As :meth:`forward`, but to what the sound is made by."""
+        offsets = torch.arange(SYMBOL_WINDOW, device=symbols.device) * (SYMBOLS + 1)
+        y = self.project(values) + F.embedding(symbols + offsets, self.symbols.flatten(0, 1)).sum(-2)
         if self.voice is not None:
             y = y + self.voice(voices)
         y = y.transpose(1, 2)
         y = self.frame_blocks(self.upsample(self.token_blocks(y))).transpose(1, 2)
         with torch.autocast(values.device.type, enabled=False):
-            return cast(Tensor, self.head(self.norm(y.float())))
+            y = self.norm(y.float())
+            magnitude, phase, noise = self.head(y).split((BINS, BINS, 2 * NOISE_BINS), -1)
+            pitch = (_USUAL_PITCH * torch.exp(self.pitch(y)[..., 0])).clamp(LOWEST, HIGHEST)
+            tone = torch.polar(torch.exp(magnitude.clamp(max=6)), phase)
+            noise = torch.exp(noise.clamp(max=6)).view(len(y), -1, NOISE_BINS)
+        return Filters(pitch, tone, noise)
 
-    def overlap_add(self, spectrum: Tensor) -> Tensor:
-        """Log magnitudes and phases [B, F, 962] to sound [B, F * 240]."""
-        frames = torch.fft.irfft(as_complex(spectrum), _WINDOW, dim=-1) * self.window
-        batch, count, _ = frames.shape
-        overlap = _WINDOW // _HOP
-        frames = frames.view(batch, count, overlap, _HOP)
-        weight = (self.window**2).view(1, 1, overlap, _HOP).expand(1, count, overlap, _HOP)
-        sound = torch.zeros(batch, count + overlap - 1, _HOP, device=spectrum.device)
-        norm = torch.zeros(1, count + overlap - 1, _HOP, device=spectrum.device)
-        for k in range(overlap):
-            padding = (0, 0, k, overlap - 1 - k)
-            sound = sound + F.pad(frames[:, :, k], padding)
-            norm = norm + F.pad(weight[:, :, k], padding)
-        return (sound / norm.clamp(min=1e-3)).flatten(1)[:, _LEAD : _LEAD + count * _HOP]
+    def sound(self, filters: Filters, pitch: Tensor, middles: Tensor, first: Tensor) -> Tensor:
+        """Filter the sources: sound [B, F * 240], not clipped.
 
-    def analyse(self, sound: Tensor) -> Tensor:
-        """Sound [B, F * 240] to its complex spectrum [B, F, 481], frame by frame where :meth:`overlap_add` puts them.
-
-        The spectrum that a sound is made of and the one it has are the same only if neighbouring frames agree.
+        The pulse train has this ``pitch`` [B, F] in Hz and these phases ``middles`` [B, F] in cycles at the frames'
+        middles; the noise begins at the place of token ``first`` (long [B]) of a reply.
         """
-        frames = F.pad(sound, (_LEAD, _LEAD)).unfold(-1, _WINDOW, _HOP)
-        return torch.fft.rfft(frames * self.window, dim=-1)
+        with torch.autocast(pitch.device.type, enabled=False):
+            tone = frames_of(pulses(pitch, middles), self.window, HOP) / _PULSES_SIZE * filters.tone
+            places = first[:, None] * _NOISE_PER_TOKEN + torch.arange(filters.noise.shape[1], device=first.device)
+            noise = self.noise_table[places % NOISE_FRAMES] * filters.noise[..., None]
+            made = overlap_add(tone, self.window, HOP)
+            return made + overlap_add(torch.view_as_complex(noise), self.noise_window, NOISE_HOP)
 
     @torch.inference_mode()
-    def decode(self, codes: Tensor, voices: Tensor | None = None) -> Tensor:
-        """Codes [B, T] (long, 0 .. 4374) to float32 sound [B, T * 960] in [-1, 1].
+    def decode(self, codes: Tensor, symbols: Tensor, voices: Tensor | None = None) -> Tensor:
+        """Whole replies: codes [B, T] (long, 0 .. 4374) to float32 sound [B, T * 960] in [-1, 1].
 
-        ``voices`` long [B]: number of each sequence's voice; without it all are the first.
+        ``symbols`` long [B, T, 9]: the Talker's window of phonemes at each step (see
+        :meth:`~voicechat.models.embedded.talker.Conditioner.forward`). ``voices`` long [B]: number of each sequence's
+        voice; without it all are the first.
         """
-        if voices is None:
-            voices = torch.zeros(len(codes), dtype=torch.long, device=codes.device)
+        zeros = torch.zeros(len(codes), dtype=torch.long, device=codes.device)
+        voices = zeros if voices is None else voices
+        return self.stream(codes, symbols, voices, zeros, zeros, zeros, zeros.double())[0]
+
+    @torch.inference_mode()
+    def stream(
+        self,
+        codes: Tensor,
+        symbols: Tensor,
+        voices: Tensor,
+        first: Tensor,
+        left: Tensor,
+        end: Tensor,
+        phase: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Chunks of replies: as :meth:`decode`, ``first`` to ``phase`` being [B].
+
+        ``first`` (long): place of the chunk's first code in its reply; ``phase`` (float64): the pulse train's, in
+        cycles from 0 to 1, at the chunk's token ``left`` (long), where what is new begins; ``end`` (long): the token
+        after the last new one. The second result (float64 [B]) is the phase at ``end``: that of the reply's next chunk.
+        """
         every = voices[:, None].expand(codes.shape)
-        return cast(Tensor, self(self.quantizer.values(codes), every)).clamp(-1.0, 1.0)
+        filters = self.filters(self.quantizer.values(codes), symbols, every)
+        boundaries = advance(filters.pitch)
+        here, there = (boundaries.gather(1, FRAMES_PER_TOKEN * at[:, None])[:, 0] for at in (left, end))
+        middles = steady_middles(filters.pitch) + (phase - here)[:, None]
+        sound = self.sound(filters, filters.pitch, middles, first).clamp(-1.0, 1.0)
+        return sound, torch.remainder(phase + there - here, 1.0)
 
 
 def load_voicebox(weights_dir: Path | str = WEIGHTS_DIR) -> VoiceBoxNet:

@@ -26,7 +26,8 @@ VOICE_FILE = "voice.json"
 TALKER_FILE = "talker.safetensors"
 VOICEBOX_FILE = "voicebox.safetensors"
 CARD_FILE = "MODEL_CARD.md"
-FORMAT = 1
+FORMAT = 2
+"""1 had a VoiceBox that made up its own phases."""
 ABOUT_KEYS = ("name", "description", "gender", "language")
 """What ``voice.json`` may tell of a voice; ``language`` is a tag such as en-US."""
 
