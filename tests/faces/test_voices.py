@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 from voicechat.faces.errors import ApiError
 from voicechat.faces.fields import Fields
 from voicechat.faces.voices import read_voice, voice_object
-from voicechat.models.embedded.weights import VoiceConfig
+from voicechat.models.embedded.weights import FORMAT, VoiceConfig
 from voicechat.realtime.settings import PRESET_VOICES
 
 KNOWN = {"bob": {"name": "Bobby", "description": "A calm voice", "gender": "male", "language": "en-GB"}}
@@ -97,7 +97,7 @@ def test_what_is_known_of_voices_is_kept_in_the_file() -> None:
     assert VoiceConfig.from_json(VoiceConfig().to_json()).about == {}
     for wrong in ([], {"ann": "x"}, {"ann": {"age": "7"}}, {"ann": {"name": 7}}):
         with pytest.raises(ValueError, match="about"):
-            VoiceConfig.from_json(json.dumps({"format": 1, "about": wrong}))
+            VoiceConfig.from_json(json.dumps({"format": FORMAT, "about": wrong}))
 
 
 async def test_chat_takes_preset_names_too(client: AsyncOpenAI, cascade) -> None:
