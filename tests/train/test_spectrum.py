@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from voicechat.models.embedded.alphabet import SYMBOLS
 from voicechat.models.embedded.voicebox import CODES, VoiceBoxNet
 from voicechat.models.embedded.weights import VoiceBoxConfig
 from voicechat.train.spectrum import add_to_spectrum, spectrum_difference
@@ -20,10 +21,10 @@ def test_a_quieter_sound_is_made_as_loud_again() -> None:
 def test_the_correction_goes_into_the_decoder() -> None:
     torch.manual_seed(0)
     decoder = VoiceBoxNet(VoiceBoxConfig(width=16, token_blocks=2, frame_blocks=1)).eval()
-    codes = torch.randint(0, CODES, (1, 40))
-    before = decoder(decoder.quantizer.values(codes), torch.zeros(1, 40, dtype=torch.long))
+    values, symbols = decoder.quantizer.values(torch.randint(0, CODES, (1, 40))), torch.randint(0, SYMBOLS, (1, 40, 9))
+    before = decoder(values, symbols, torch.zeros(1, 40, dtype=torch.long))
     add_to_spectrum(decoder, torch.full((481,), 0.3))
-    after = decoder(decoder.quantizer.values(codes), torch.zeros(1, 40, dtype=torch.long))
+    after = decoder(values, symbols, torch.zeros(1, 40, dtype=torch.long))
     torch.testing.assert_close(after, before * torch.exp(torch.tensor(0.3)), rtol=1e-4, atol=1e-5)
     difference = spectrum_difference([(after[0].detach(), before[0].detach())])
     torch.testing.assert_close(difference, torch.full((481,), 0.3), atol=2e-2, rtol=0)

@@ -61,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights", type=Path, default=WEIGHTS_DIR, help="packed weights (evaluate, thinker, decoder, pack)"
     )
+    parser.add_argument(
+        "--encoder", type=Path, help="decoder: the encoder of its codes, if it was kept (encoder.safetensors)"
+    )
     parser.add_argument("--out", type=Path, help="pack, thinker: folder for the result")
     parser.add_argument("--plain-decoder", action="store_true", help="pack: the decoder as it was before the GAN")
     parser.add_argument(
@@ -154,6 +157,7 @@ def _voicebox_plan(args: argparse.Namespace) -> VoiceBoxPlan:
         capture=not args.eager,
         snapshot_seconds=args.snapshots,
         weights=args.weights if args.step == "decoder" else None,
+        encoder=args.encoder if args.step == "decoder" else None,
     )
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from voicechat.models.embedded.voicebox import VoiceBoxNet, as_complex
+from voicechat.models.embedded.alphabet import SYMBOL_WINDOW
+from voicechat.models.embedded.source import HOP, NOISE_FRAMES, frames_of
+from voicechat.models.embedded.voicebox import FRAMES_PER_TOKEN, VoiceBoxNet
 from voicechat.train.codec import (
+    LABELS,
     Discriminators,
     Listener,
     MelLoss,
@@ -24,10 +27,12 @@ from voicechat.train.codec import (
 
 MEL_WEIGHT = 15.0
 VALLEY_WEIGHT = 1.0
-AGREEMENT_WEIGHT = 0.2
+WAVE_WEIGHT = 1.0
+PITCH_WEIGHT = 5.0
 FEATURE_WEIGHT = 0.25
-AGREEING_BINS = 100
-"""Of 25 Hz each."""
+WAVE_BINS = 80
+"""Of 25 Hz each: higher up the phase of the fundamental does not tell that of a harmonic."""
+_QUIET = 0.05
 _LEAST_PULL, _FIRST_PULL, _MOST_PULL = 0.02, 0.3, 10.0
 
 
@@ -67,12 +72,36 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Fixed tensors that a step reads: sound [B, T * 960], its codes, voices [B, T] and labels [B, T, 2]."""
+    """Fixed tensors that a step reads: sound [B, T * 960]; its codes, voices [B, T] and symbols [B, T, 9]; labels
+    [B, T, 2]; and the sound's pitch: see :class:`~voicechat.train.pitch.Track`, [B, T * 4]."""
 
     sound: Tensor
     codes: Tensor
     voices: Tensor
+    symbols: Tensor
     labels: Tensor
+    pitch: Tensor
+    middles: Tensor
+    voiced: Tensor
+
+    def __getitem__(self, index: slice) -> Window:
+        """The same tensors, only some of their sequences."""
+        return Window(*(getattr(self, one.name)[index] for one in fields(self)))
+
+
+def empty_window(batch: int, tokens: int, device: torch.device) -> Window:
+    """Room for so many sequences of so many tokens."""
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+        return torch.zeros(batch, *shape, dtype=dtype, device=device)
+
+    frames = tokens * FRAMES_PER_TOKEN
+    return Window(
+        sound=zeros(frames * HOP, dtype=torch.float32), codes=zeros(tokens), voices=zeros(tokens),
+        symbols=zeros(tokens, SYMBOL_WINDOW), labels=zeros(tokens, LABELS),
+        pitch=zeros(frames, dtype=torch.float32), middles=zeros(frames, dtype=torch.float32),
+        voiced=zeros(frames, dtype=torch.bool),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,43 +112,58 @@ class Critics:
     valleys: ValleyLoss
     listener: Listener
     judges: Discriminators
+    window: Tensor
+    """Of the frames whose phases are compared, [960]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What the decoder made of a window: the sound [B, T * 960], and how little its frames agree."""
+    """What the decoder made of a window: the sound [B, T * 960] on the window's own pitch, and the pitch [B, T * 4]
+    that it would have taken."""
 
     sound: Tensor
-    disagreement: Tensor
+    pitch: Tensor
 
 
-def make(window: Window, decoder: VoiceBoxNet) -> Made:
-    """Decode a window's codes."""
-    spectrum = decoder.spectrum(decoder.quantizer.values(window.codes), window.voices)
-    with torch.autocast(spectrum.device.type, enabled=False):
-        sound = decoder.overlap_add(spectrum)
-        return Made(sound, disagreement(as_complex(spectrum), decoder.analyse(sound)))
+def make(window: Window, decoder: VoiceBoxNet, values: Tensor | None = None) -> Made:
+    """Decode a window's codes, or the ``values`` [B, T, 5] of an encoder in their place."""
+    values = decoder.quantizer.values(window.codes) if values is None else values
+    filters = decoder.filters(values, window.symbols, window.voices)
+    first = torch.randint(0, NOISE_FRAMES, (len(values),), device=values.device)
+    return Made(decoder.sound(filters, window.pitch, window.middles, first), filters.pitch)
 
 
-def disagreement(given: Tensor, found: Tensor) -> Tensor:
-    """Distance of the spectrum that a sound was made of [B, F, 481] from the one it has, as a share of its size.
+def pitch_loss(made: Made, window: Window) -> Tensor:
+    """Mean distance of the logarithms of the pitch, where the window is voiced."""
+    distance = (torch.log(made.pitch) - torch.log(window.pitch.clamp(min=1.0))).abs()
+    return (distance * window.voiced).sum() / (window.voiced.sum() + 1)
 
-    Where frames do not agree in phase they cancel, and voices turn hoarse. It is heard under 2 kHz, so it is looked at
-    a little beyond.
+
+def wave_loss(made: Made, window: Window, size: Tensor) -> Tensor:
+    """Distance of the complex spectra under 2 kHz as a share of their size, where the window is voiced.
+
+    The pulse train has the phases of the window's own fundamental, so the waves can be compared. Louder frames count
+    more, but only by the root. ``size``: the analysis window [960].
     """
-    given, found = given[..., :AGREEING_BINS], found[..., :AGREEING_BINS]
-    return (given - found).abs().sum() / (given.abs().sum().detach() + 1e-3)
+    with torch.autocast(made.sound.device.type, enabled=False):
+        given, wanted = (frames_of(x.float(), size, HOP)[..., :WAVE_BINS] for x in (made.sound, window.sound))
+        strength = wanted.abs()
+        weight = window.voiced[..., None] / torch.sqrt(strength + _QUIET)
+        return (weight * (given - wanted).abs()).sum() / ((weight * strength).sum() + 1e-3)
 
 
-def decoder_loss(window: Window, critics: Critics, made: Made) -> tuple[Tensor, Tensor, Tensor]:
-    """What the decoder is trained by without discriminators: the weighted sum, mel loss and hearing loss."""
+def decoder_loss(window: Window, critics: Critics, made: Made) -> tuple[Tensor, Tensor]:
+    """What the decoder is trained by without discriminators: the weighted sum, and the mel, hearing, wave and pitch
+    losses of which it is the sum."""
     mel = critics.mel(made.sound, window.sound)
     valleys = critics.valleys(made.sound, window.sound)
     with torch.no_grad():
         real = critics.listener(window.sound)
     hearing = hearing_loss(critics.listener(made.sound), real, window.labels)
-    loss = MEL_WEIGHT * mel + VALLEY_WEIGHT * valleys + AGREEMENT_WEIGHT * made.disagreement + hearing
-    return loss, mel, hearing
+    wave = wave_loss(made, window, critics.window)
+    pitch = pitch_loss(made, window)
+    loss = MEL_WEIGHT * mel + VALLEY_WEIGHT * valleys + WAVE_WEIGHT * wave + PITCH_WEIGHT * pitch + hearing
+    return loss, torch.stack((mel, hearing, wave, pitch)).detach()
 
 
 def plain_step(
@@ -133,12 +177,11 @@ def plain_step(
 
     def step() -> Tensor:
         with autocast():
-            made = make(window, decoder)
-            loss, mel, hearing = decoder_loss(window, critics, made)
+            loss, parts = decoder_loss(window, critics, make(window, decoder))
         loss.backward()
         nn.utils.clip_grad_norm_(decoder.parameters(), 5.0)
         optimizer.step()
-        return torch.stack([part.detach() for part in (mel, hearing, made.disagreement)])
+        return parts
 
     return step
 
@@ -171,12 +214,12 @@ def gan_step(
             verdicts = judges(made.sound[:, judged])
             with torch.no_grad():
                 real_verdicts = judges(window.sound[:, judged])
-            loss, mel, hearing = decoder_loss(window, critics, made)
+            loss, parts = decoder_loss(window, critics, made)
         fool, feature = fool_loss(verdicts), feature_loss(real_verdicts, verdicts)
         (loss + pull * (fool + FEATURE_WEIGHT * feature)).backward()
         nn.utils.clip_grad_norm_(decoder.parameters(), 5.0)
         optimizers[0].step()
         judges.requires_grad_(True)
-        return torch.stack([part.detach() for part in (mel, hearing, made.disagreement, fool, feature, judge)])
+        return torch.cat((parts, torch.stack((fool, feature, judge)).detach()))
 
     return step

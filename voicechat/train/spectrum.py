@@ -6,12 +6,13 @@ a smooth curve over frequency; it is added to the biases of the log magnitudes, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from voicechat.models.embedded.voicebox import VoiceBoxNet
+from voicechat.models.embedded.voicebox import BINS, VoiceBoxNet
 
 _WINDOW = 960
 _HOP = 240
@@ -48,5 +49,13 @@ def spectrum_difference(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
 
 @torch.no_grad()
 def add_to_spectrum(decoder: VoiceBoxNet, difference: Tensor) -> None:
-    """Add a curve over frequency [481] to all log magnitudes that the decoder makes."""
-    decoder.head.bias[: len(difference)] += difference.to(decoder.head.bias)
+    """Add a curve over frequency [481] to all log magnitudes that the decoder makes, of tone and of noise."""
+    difference = difference.to(decoder.head.bias)
+    decoder.head.bias[:BINS] += difference
+    decoder.head.bias[2 * BINS :] += difference[::2].repeat(2)
+
+
+@torch.no_grad()
+def lift_noise(decoder: VoiceBoxNet, decibels: float) -> None:
+    """Make the decoder's noise louder, its tone staying as it is."""
+    decoder.head.bias[2 * BINS :] += decibels * math.log(10) / 20

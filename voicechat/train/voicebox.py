@@ -3,7 +3,8 @@
 ``voicebox`` trains encoder and decoder together, by mel and phoneme losses, encodes all speech and then trains the
 decoder against discriminators. ``decoder`` goes on from packaged weights whose encoder nobody has any more: a new
 encoder learns to say in the old codes what it hears, the decoder standing still; then the decoder learns on by these
-codes. The Talker that was trained on the old codes can stay as it is.
+codes. The Talker that was trained on the old codes can stay as it is. With an encoder that was kept, only the decoder
+learns.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import logging
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voicechat.models.embedded.voicebox import CODES, TOKEN_SAMPLES, VoiceBoxNet, load_voicebox
-from voicechat.models.embedded.weights import VoiceBoxConfig, load_voice_config, save_tensors
-from voicechat.train.arena import LABEL_SAMPLES, Arena, Clip
+from voicechat.models.embedded.voicebox import CODES, FRAMES_PER_TOKEN, TOKEN_SAMPLES, VoiceBoxNet, load_voicebox
+from voicechat.models.embedded.weights import VoiceBoxConfig, load_tensors, load_voice_config, save_tensors
+from voicechat.train.arena import Arena, Clip, Held
 from voicechat.train.codec import LABELS, Discriminators, Encoder, Listener, MelLoss, PhonemeHead, ValleyLoss
 from voicechat.train.common import (
     VOICES_FILE,
@@ -30,6 +32,7 @@ from voicechat.train.common import (
     RunningMean,
     Stateful,
     Work,
+    load_checkpoint,
     resume_training,
     save_checkpoint,
     save_training,
@@ -38,9 +41,21 @@ from voicechat.train.common import (
     write_arrays,
     write_wav,
 )
-from voicechat.train.gan import Critics, Pull, Window, gan_step, plain_step
+from voicechat.train.gan import (
+    MEL_WEIGHT,
+    PITCH_WEIGHT,
+    WAVE_WEIGHT,
+    Critics,
+    Pull,
+    empty_window,
+    gan_step,
+    make,
+    pitch_loss,
+    plain_step,
+    wave_loss,
+)
 from voicechat.train.graphed import GraphedStep, make_optimizer, set_rate
-from voicechat.train.spectrum import add_to_spectrum, spectrum_difference
+from voicechat.train.spectrum import add_to_spectrum, lift_noise, spectrum_difference
 
 logger = logging.getLogger("voicechat.train")
 
@@ -48,6 +63,11 @@ CODES_FILE = "codes.npz"
 DECODER_FILE = "decoder.pt"
 PLAIN_DECODER_FILE = "decoder-plain.pt"
 """The decoder as it was before the GAN."""
+ENCODER_FILE = "encoder.safetensors"
+"""Not needed in use, but to train a decoder on that a Talker has learned the codes of."""
+
+
+_LOSSES = ("mel", "hearing", "wave", "pitch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +85,20 @@ class VoiceBoxPlan:
     codec_steps: int = 20_000
     codec_seconds: float | None = None
     gan_batch: int = 32
-    slack: tuple[float, float] = (1.03, 1.1)
+    slack: tuple[float, float] = (1.03, 1.15)
     """How far the mel loss may rise above what it was before the discriminators, at the GAN's start and end.
 
     At 1.25 a voice with 4 of 20 hours was understood half as well as before (WER 9 -> 20 %), for no more DNSMOS.
     """
     smoothing: float = 0.999
     """The decoder that is kept is a running mean of the GAN's, with this memory per step."""
+    share: float = 0.5
+    """Of the GAN's weights in those that are kept; the others are those before the GAN.
+
+    Mean of both, the voices that the GAN improves gain most of it, and those that it harms lose little.
+    """
+    lift: float = 2.0
+    """Decibels by which the noise is raised in the end: the losses leave it a little too quiet."""
     judged: int = 16
     gan_steps: int = 60_000
     gan_seconds: float | None = None
@@ -87,6 +114,8 @@ class VoiceBoxPlan:
     """The GAN waits for this file: leaves a shared GPU to the Talker first."""
     weights: Path | None = None
     """Packaged weights whose decoder is trained on; its codes keep their meaning."""
+    encoder: Path | None = None
+    """The encoder of these codes, if it was kept (:data:`ENCODER_FILE`)."""
     plain_steps: int = 10_000
     """Steps of the packaged decoder on the codes of the new encoder, before the GAN."""
     plain_seconds: float | None = None
@@ -112,10 +141,7 @@ class VoiceBoxTraining:
         self.mel = MelLoss().to(device)
         self.valleys = ValleyLoss().to(device)
         self.capture = plan.capture and device.type == "cuda"
-        self.sound = torch.zeros(plan.batch, plan.window * TOKEN_SAMPLES, device=device)
-        self.labels = torch.zeros(plan.batch, plan.window, LABELS, dtype=torch.long, device=device)
-        self.codes = torch.zeros(plan.gan_batch, plan.window, dtype=torch.long, device=device)
-        self.voices = torch.zeros(plan.batch, plan.window, dtype=torch.long, device=device)
+        self.window = empty_window(plan.batch, plan.window, device)
         self.arena_codes = torch.zeros(0, dtype=torch.int16)
 
     def _first_decoder(self) -> VoiceBoxNet:
@@ -150,11 +176,14 @@ class VoiceBoxTraining:
     # Phase 1: encoder, phoneme head and listener, with the decoder or, where that is given, to its codes.
 
     def _train_codec(self) -> None:
-        plan = self.plan
-        nets: dict[str, nn.Module] = {
-            "encoder": self.encoder, "phonemes": self.phonemes, "listener": self.listener,
-        }  # fmt: skip
-        if plan.weights is None:
+        plan, window = self.plan, self.window
+        encodes, decodes = plan.encoder is None, plan.weights is None
+        nets: dict[str, nn.Module] = {"listener": self.listener}
+        if encodes:
+            nets |= {"encoder": self.encoder, "phonemes": self.phonemes}
+        else:
+            self.encoder.load_state_dict(load_tensors(cast(Path, plan.encoder)))
+        if decodes:
             nets["decoder"] = self.decoder
         parameters = [parameter for net in nets.values() for parameter in net.parameters()]
         optimizer = make_optimizer(parameters, 5e-4, self.device)
@@ -162,49 +191,67 @@ class VoiceBoxTraining:
         budget = Budget(plan.codec_steps, plan.codec_seconds)
         parts: dict[str, Stateful] = {**nets, "optimizer": optimizer}
         resume_training(path, parts, budget, self.device)
+        size = torch.hann_window(960, device=self.device)
 
         def step() -> Tensor:
             with self._autocast():
-                values, _ = self.encoder(self.sound)
-                made = self.decoder(values, self.voices)
-                logits = self.phonemes(values)
-                heard, _ = self.listener(self.sound)
-            mel = self.mel(made, self.sound)
-            phoneme = F.cross_entropy(logits.float().flatten(0, 2), self.labels.flatten())
-            hearing = F.cross_entropy(heard.float().flatten(0, 2), self.labels.flatten())
-            (15 * mel + phoneme + hearing).backward()
+                heard, _ = self.listener(window.sound)
+            loss, measures = self._labelled(heard)
+            if encodes:
+                with self._autocast():
+                    values, _ = self.encoder(window.sound)
+                    made = make(window, self.decoder, values)
+                    logits = self.phonemes(values)
+                    mel = self.mel(made.sound, window.sound)
+                    wave, pitch = wave_loss(made, window, size), pitch_loss(made, window)
+                phoneme, right = self._labelled(logits)
+                loss = loss + MEL_WEIGHT * mel + WAVE_WEIGHT * wave + PITCH_WEIGHT * pitch + phoneme
+                measures = torch.cat((measures, right, torch.stack((mel, wave, pitch)).detach()))
+            loss.backward()
             nn.utils.clip_grad_norm_(parameters, 5.0)
             optimizer.step()
-            right, well = ((said.argmax(-1) == self.labels).float().mean() for said in (logits, heard))
-            return torch.stack((mel.detach(), phoneme.detach(), right, well))
+            return measures
 
+        names = ["hearing", "listener_accuracy"]
+        if encodes:
+            names += ["phoneme", "phoneme_accuracy", "mel", "wave", "pitch"]
         graphed = GraphedStep(step, [optimizer], self.capture)
         curve, recent = Curve(self.work, "voicebox-codec"), RunningMean()
         for number in budget.run():
             set_rate(optimizer, 5e-4 * budget.rate(min(400, plan.codec_steps // 10), 0.05))
-            self._draw_sound()
+            self._draw(plan.batch)
             recent.add(graphed())
             if number % 50 == 49 and not self.arena.complete:
                 self.arena.poll(6)
             if number % plan.report == 0 or number == plan.codec_steps - 1:
-                mel, phoneme, right, well = recent.take()
-                curve.add(
-                    budget, mel=mel, phoneme=phoneme, phoneme_accuracy=right, listener_accuracy=well,
-                    hours=self.arena.hours,
-                )  # fmt: skip
+                curve.add(budget, **dict(zip(names, recent.take(), strict=True)), hours=self.arena.hours)
             if number % 2000 == 1999:
                 save_training(path, parts, budget)
         save_training(path, parts, budget)
+        save_tensors(self.work.file(ENCODER_FILE), self.encoder.state_dict())
         curve.plot()
 
-    def _draw_sound(self) -> None:
-        plan = self.plan
-        tokens = self.arena.draw(plan.batch, plan.window)
-        starts = tokens * LABELS + torch.randint(0, LABELS, (plan.batch,), device=self.device)
-        self.sound.copy_(self.arena.windows(starts * LABEL_SAMPLES, self.sound.shape[1]))
-        index = starts[:, None] + torch.arange(plan.window * LABELS, device=self.device)
-        self.labels.copy_(self.arena.labels[index].long().unflatten(1, (plan.window, LABELS)))
-        self.voices.copy_(self.arena.voices[tokens[:, None] + torch.arange(plan.window, device=self.device)].long())
+    def _labelled(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy of the window's labels; the same, detached, and the share of right ones."""
+        labels = self.window.labels
+        loss = F.cross_entropy(logits.float().flatten(0, 2), labels.flatten())
+        return loss, torch.stack((loss.detach(), (logits.argmax(-1) == labels).float().mean()))
+
+    def _draw(self, count: int) -> None:
+        """New speech into the first ``count`` sequences of the window, with its codes if they are known yet."""
+        plan, arena, window = self.plan, self.arena, self.window[:count]
+        starts = arena.draw(count, plan.window)
+        window.sound.copy_(arena.windows(starts * TOKEN_SAMPLES, window.sound.shape[1]))
+        index = starts[:, None] + torch.arange(plan.window, device=self.device)
+        window.voices.copy_(arena.voices[index])
+        window.symbols.copy_(arena.symbols[index])
+        if len(self.arena_codes):
+            window.codes.copy_(self.arena_codes[index])
+        index = starts[:, None] * LABELS + torch.arange(plan.window * LABELS, device=self.device)
+        window.labels.copy_(arena.labels[index].unflatten(1, (plan.window, LABELS)))
+        track = arena.tracks(starts * FRAMES_PER_TOKEN, window.pitch.shape[1])
+        for kept, new in zip((window.pitch, window.middles, window.voiced), track, strict=True):
+            kept.copy_(new)
 
     # Phase 2: codes.
 
@@ -228,8 +275,8 @@ class VoiceBoxTraining:
                 own = codes[row, : clip.tokens]
                 self.arena_codes[clip.token : clip.token + clip.tokens] = own
                 made.append((clip, own.cpu()))
-        for clip, pcm in self.arena.held:
-            made.append((clip, self._codes_of(self._held_sound(clip, pcm))[0].to(torch.int16).cpu()))
+        for held in self.arena.held:
+            made.append((held.clip, self._codes_of(self._held_sound(held))[0].to(torch.int16).cpu()))
         every = torch.cat([codes for _, codes in made]).long()
         share = torch.bincount(every, minlength=CODES).float() / len(every)
         perplexity = torch.exp(-(share * torch.log(share + 1e-9)).sum()).item()
@@ -265,7 +312,7 @@ class VoiceBoxTraining:
     @torch.inference_mode()
     def _held_loss(self) -> float:
         self.decoder.eval()
-        losses = [self.mel(self._again(clip, pcm), self._held_sound(clip, pcm)).item() for clip, pcm in self._held(45)]
+        losses = [self.mel(self._again(held), self._held_sound(held)).item() for held in self._held(45)]
         self.decoder.train()
         return float(np.mean(losses)) if losses else float("nan")
 
@@ -279,7 +326,8 @@ class VoiceBoxTraining:
                 first = clip.token * TOKEN_SAMPLES
                 sound = self.arena.sound[None, first : first + clip.tokens * TOKEN_SAMPLES].float() / 32768
                 codes = self.arena_codes[None, clip.token : clip.token + clip.tokens].long()
-                made = self.decoder.decode(codes, torch.tensor([voice], device=self.device))
+                symbols = self.arena.symbols[None, clip.token : clip.token + clip.tokens].long()
+                made = self.decoder.decode(codes, symbols, torch.tensor([voice], device=self.device))
                 pairs.append((sound[0], made[0]))
         difference = spectrum_difference(pairs)
         add_to_spectrum(self.decoder, difference)
@@ -287,46 +335,45 @@ class VoiceBoxTraining:
         least, most = (8.686 * end.item() for end in difference.aminmax())
         logger.info("voicebox: spectrum corrected by %.1f to %.1f dB", least, most)
 
-    def _held(self, count: int) -> list[tuple[Clip, Tensor]]:
+    def _held(self, count: int) -> list[Held]:
         """Some held-out clips, the voices in turn."""
-        return sorted(self.arena.held, key=lambda one: (one[0].index, one[0].text_set, one[0].voice))[:count]
+        return sorted(self.arena.held, key=lambda one: (one.clip.index, one.clip.text_set, one.clip.voice))[:count]
 
-    def _held_sound(self, clip: Clip, pcm: Tensor) -> Tensor:
-        return F.pad(pcm.float() / 32768, (0, clip.tokens * TOKEN_SAMPLES - len(pcm))).to(self.device)[None]
+    def _held_sound(self, held: Held) -> Tensor:
+        sound = held.sound.float() / 32768
+        return F.pad(sound, (0, held.clip.tokens * TOKEN_SAMPLES - len(sound))).to(self.device)[None]
 
-    def _again(self, clip: Clip, pcm: Tensor) -> Tensor:
+    def _again(self, held: Held) -> Tensor:
         """A clip through encoder and decoder."""
-        voices = torch.tensor([clip.voice], device=self.device)
-        return self.decoder.decode(self._codes_of(self._held_sound(clip, pcm)), voices)
+        voices = torch.tensor([held.clip.voice], device=self.device)
+        return self.decoder.decode(
+            self._codes_of(self._held_sound(held)), held.symbols.long().to(self.device)[None], voices
+        )
 
     # Phase 3, of a packaged decoder: by mel loss and listener on the new encoder's codes.
 
-    def _window(self) -> Window:
-        count = self.plan.gan_batch
-        return Window(self.sound[:count], self.codes, self.voices[:count], self.labels[:count])
-
     def _critics(self) -> Critics:
-        return Critics(
-            self.mel, self.valleys, self.listener.eval().requires_grad_(False), Discriminators().to(self.device)
-        )
+        listener = self.listener.eval().requires_grad_(False)
+        window = torch.hann_window(960, device=self.device)
+        return Critics(self.mel, self.valleys, listener, Discriminators().to(self.device), window)
 
     def _train_plain(self) -> None:
         plan = self.plan
-        optimizer = make_optimizer(self.decoder.parameters(), 3e-4, self.device)
+        optimizer = make_optimizer(self.decoder.parameters(), 5e-4, self.device)
         path = self.work.file("voicebox", "plain.pt")
         budget = Budget(plan.plain_steps, plan.plain_seconds)
         parts: dict[str, Stateful] = {"decoder": self.decoder, "optimizer": optimizer}
         resume_training(path, parts, budget, self.device)
-        step = plain_step(self._window(), self._critics(), self.decoder, optimizer, self._autocast)
+        window = self.window[: plan.gan_batch]
+        step = plain_step(window, self._critics(), self.decoder, optimizer, self._autocast)
         graphed = GraphedStep(step, [optimizer], self.capture)
         curve, recent = Curve(self.work, "voicebox-plain"), RunningMean()
         for number in budget.run():
-            set_rate(optimizer, 3e-4 * budget.rate(min(200, plan.plain_steps // 10), 0.1))
-            self._draw_codes()
+            set_rate(optimizer, 5e-4 * budget.rate(min(200, plan.plain_steps // 10), 0.1))
+            self._draw(plan.gan_batch)
             recent.add(graphed())
             if number % plan.report == 0 or number == plan.plain_steps - 1:
-                mel, hearing, disagreement = recent.take()
-                curve.add(budget, mel=mel, hearing=hearing, disagreement=disagreement)
+                curve.add(budget, **dict(zip(_LOSSES, recent.take(), strict=True)))
         save_training(path, parts, budget)
         curve.plot()
 
@@ -349,7 +396,8 @@ class VoiceBoxTraining:
         resume_training(path, parts, budget, self.device)
         first = (plan.window - plan.judged) * TOKEN_SAMPLES * 3 // 4
         judged = slice(first, first + plan.judged * TOKEN_SAMPLES)
-        step = gan_step(self._window(), judged, critics, self.decoder, optimizers, pull.weight, self._autocast)
+        window = self.window[: plan.gan_batch]
+        step = gan_step(window, judged, critics, self.decoder, optimizers, pull.weight, self._autocast)
         graphed = GraphedStep(step, list(optimizers), self.capture)
         curve, recent, mels = Curve(self.work, "voicebox-gan"), RunningMean(), RunningMean()
         shown = budget.elapsed
@@ -357,7 +405,7 @@ class VoiceBoxTraining:
             alone = number < plan.judges_alone
             set_rate(optimizers[0], 0.0 if alone else 2e-4 * budget.rate(plan.judges_alone + 200, 0.05))
             set_rate(optimizers[1], 2e-4 * budget.rate(100, 0.2))
-            self._draw_codes()
+            self._draw(plan.gan_batch)
             measures = graphed()
             recent.add(measures)
             mels.add(measures[:1])
@@ -368,11 +416,8 @@ class VoiceBoxTraining:
                 low, high = plan.slack
                 pull.steer(mels.take()[0], low + (high - low) * min(1.0, 2 * budget.fraction))
             if number % plan.report == 0 or number == plan.gan_steps - 1:
-                mel, hearing, disagreement, fool, feature, judge = recent.take()
-                curve.add(
-                    budget, mel=mel, hearing=hearing, disagreement=disagreement, fool=fool, feature=feature,
-                    judge=judge, pull=pull.weight.item(),
-                )  # fmt: skip
+                named = dict(zip((*_LOSSES, "fool", "feature", "judge"), recent.take(), strict=True))
+                curve.add(budget, **named, pull=pull.weight.item())
             if number % 2000 == 1999:
                 save_training(path, parts, budget)
                 save_checkpoint(self.work.file(DECODER_FILE), mean.state_dict())
@@ -380,9 +425,10 @@ class VoiceBoxTraining:
                 shown = budget.elapsed
                 self._snapshot(mean, number)
         save_training(path, parts, budget)
-        self.decoder.load_state_dict(mean.state_dict())
+        self._mix_with_plain(mean)
         torch.backends.cudnn.benchmark = False
         self._match_spectrum()
+        lift_noise(self.decoder, plan.lift)
         save_checkpoint(self.work.file(DECODER_FILE), self.decoder.state_dict())
         if plan.snapshot_seconds is not None:
             save_tensors(self.work.file("snapshots", "last.safetensors"), self.decoder.state_dict())
@@ -395,6 +441,14 @@ class VoiceBoxTraining:
             return self.plan.gan_seconds
         left = self.plan.total_seconds - (time.monotonic() - self.begun)
         return max(1.0, min(left, self.plan.gan_seconds or left))
+
+    def _mix_with_plain(self, mean: VoiceBoxNet) -> None:
+        """The decoder becomes what lies between the one before the GAN and the GAN's running mean."""
+        plain = load_checkpoint(self.work.file(PLAIN_DECODER_FILE), self.device)
+        assert plain is not None
+        self.decoder.load_state_dict(
+            {name: torch.lerp(plain[name], state, self.plan.share) for name, state in mean.state_dict().items()}
+        )
 
     def _follow(self, mean: VoiceBoxNet, number: int) -> None:
         smoothing = min(self.plan.smoothing, (number + 1) / (number + 10))
@@ -412,23 +466,12 @@ class VoiceBoxTraining:
         torch.backends.cudnn.benchmark = True
         logger.info("voicebox: held-out mel L1 at step %d of the GAN %.4f", number, loss)
 
-    def _draw_codes(self) -> None:
-        plan = self.plan
-        starts = self.arena.draw(plan.gan_batch, plan.window)
-        sound = self.arena.windows(starts * TOKEN_SAMPLES, self.sound.shape[1])
-        self.sound[: plan.gan_batch].copy_(sound)
-        index = starts[:, None] + torch.arange(plan.window, device=self.device)
-        self.codes.copy_(self.arena_codes[index].long())
-        self.voices[: plan.gan_batch].copy_(self.arena.voices[index].long())
-        index = starts[:, None] * LABELS + torch.arange(plan.window * LABELS, device=self.device)
-        self.labels[: plan.gan_batch].copy_(self.arena.labels[index].long().unflatten(1, (plan.window, LABELS)))
-
     @torch.inference_mode()
     def _sample(self) -> None:
         names = self.work.voices()
-        for number, (clip, pcm) in enumerate(self._held(2 * len(names))):
-            made = self._again(clip, pcm)[0].cpu().numpy()
-            write_wav(self.work.file("samples", f"voicebox-{names[clip.voice]}-{number}.wav"), to_pcm(made))
+        for number, held in enumerate(self._held(2 * len(names))):
+            made = self._again(held)[0].cpu().numpy()
+            write_wav(self.work.file("samples", f"voicebox-{names[held.clip.voice]}-{number}.wav"), to_pcm(made))
 
 
 def voicebox_step(work: Work, plan: VoiceBoxPlan, device: torch.device, watch: bool = False) -> None:

@@ -2,8 +2,8 @@
 
 A voiced sound is nearly periodic. A net that draws each frame's phases by itself gets that wrong a little in every
 frame, which is heard as hoarseness; here the phase is the integral of the pitch (Wang et al., "Neural
-source-filter-based waveform model", 2019), and frames agree by construction. Frames are 10 ms apart: frame m lies around
-sample ``m * 240 + 120``.
+source-filter-based waveform model", 2019), and frames agree by construction. Frames are 10 ms apart: frame m lies
+around sample ``m * 240 + 120``.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Codes are points of one finite scalar quantiser (FSQ) with 7 x 5 x 5 x 5 x 5 = 4,375 levels. So few bits leave much of
 a sound open, and what is open comes out blurred; so the decoder is also told which phonemes are spoken there, as the
 Talker is. It is a stack of ConvNeXt blocks, first at 25 Hz (one token of look-ahead), then at 100 Hz (causal). It gives
-each frame a pitch, a complex filter for a pulse train of that pitch, and two magnitudes (5 ms apart) for noise; the sound
-is the sum of both. So what is made of a chunk of codes depends, beside its context, on the pulse train's phase where it
-begins and on its place in the reply, which is where the noise is read from.
+each frame a pitch, a complex filter for a pulse train of that pitch, and two magnitudes (5 ms apart) for noise; the
+sound is the sum of both. So what is made of a chunk of codes depends, beside its context, on the pulse train's phase
+where it begins and on its place in the reply, which is where the noise is read from.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ _PULSES_SIZE = 48.0
 """Magnitude of a harmonic of the pulse train in a frame's spectrum, roughly."""
 _NOISE_PER_TOKEN = TOKEN_SAMPLES // NOISE_HOP
 _USUAL_PITCH = 150.0
+_FIRST_MAGNITUDE = -5.0
+"""Logarithm of the magnitudes that an untrained net gives: about that of speech."""
 _TOKEN_KERNEL_LEFT = 4
 _FRAME_KERNEL_LEFT = 6
 
@@ -161,6 +163,9 @@ class VoiceBoxNet(nn.Module):
         )
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, 2 * BINS + 2 * NOISE_BINS)
+        with torch.no_grad():
+            self.head.bias[:BINS] += _FIRST_MAGNITUDE
+            self.head.bias[2 * BINS :] += _FIRST_MAGNITUDE
         self.pitch = nn.Linear(width, 1)
         self.register_buffer("window", torch.hann_window(_WINDOW), persistent=False)
         self.register_buffer("noise_window", torch.hann_window(NOISE_WINDOW), persistent=False)
