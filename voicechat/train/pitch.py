@@ -17,6 +17,8 @@ from voicechat.models.embedded.source import HOP, SAMPLE_RATE
 _SUM = 960
 _LAGS = (48, 400)
 """Periods that are looked for, in samples: 500 to 60 Hz."""
+_USUAL_LAG = 160
+"""What is compared at this lag lies evenly about the frame's middle, at others up to 5 ms (60 Hz) beside it."""
 _SIZE = 2048
 _SMOOTH = 25
 """Taps of the low pass (about 1 kHz) before periods are looked for."""
@@ -40,6 +42,9 @@ class Track(NamedTuple):
 
 def track_pitch(sound: Tensor) -> Track:
     """Pitches of sound [B, F * 240] at 24 kHz, by the YIN method (de Cheveigné and Kawahara, 2002)."""
+    if sound.shape[-1] < HOP:
+        nothing = sound.new_zeros(len(sound), 0, dtype=torch.float32)
+        return Track(nothing, nothing, nothing.bool())
     aperiodicity, level = _aperiodicity(sound)
     low, high = _LAGS
     inside = aperiodicity[..., low : high + 1]
@@ -61,7 +66,7 @@ def _aperiodicity(sound: Tensor) -> tuple[Tensor, Tensor]:
     """Cumulative mean normalised differences [B, F, 402] at lags 0 to 401, and rms levels [B, F]."""
     most = _LAGS[1] + 1
     size = _SUM + most
-    lead = (size - HOP) // 2
+    lead = (_SUM + _USUAL_LAG - HOP) // 2
     smooth = torch.hann_window(_SMOOTH + 2, periodic=False, device=sound.device)[1:-1]
     low = F.conv1d(sound.float()[:, None], (smooth / smooth.sum())[None, None], padding=_SMOOTH // 2)[:, 0]
     frames = F.pad(low, (lead, size - HOP - lead)).unfold(-1, size, HOP)
