@@ -1,4 +1,4 @@
-"""Parts of the training: pointers, budgets, chunked decoding, WordNet, sentences, scoring."""
+"""Parts of the training: budgets, chunked decoding, WordNet, sentences, scoring."""
 
 from __future__ import annotations
 
@@ -25,11 +25,6 @@ from voicechat.train.thinkers import tidy_reply
 from voicechat.train.wordnet import definition_sentence, read_wordnet, sentence
 
 LINE = '00001740 03 n 01 wood_block 0 000 @ 1 n 0000 | a solid piece (usually of wood); "he cut a block"; "blocks burn"'
-
-
-def test_pointers_follow_the_symbols() -> None:
-    ends = np.asarray([960, 1560, 2160, 5000, 5600], np.int32)
-    assert pointers(ends, 6).tolist() == [0, 1, 3, 3, 3, 4, 4]
 
 
 def test_teacher_aligns_rows_and_sound(tmp_path: Path) -> None:
