@@ -28,7 +28,7 @@ def silero(models: AssembledPaths) -> Silero:
 
 @pytest.fixture
 def detectors(models: AssembledPaths, silero: Silero) -> Iterator[Detectors]:
-    made = Detectors(silero, SmartTurn(models.detectors / SMART_TURN_FILE))
+    made = Detectors(silero, SmartTurn(models.detectors / SMART_TURN_FILE), few=0)
     yield made
     made.close()
 
@@ -76,6 +76,35 @@ async def test_many_microphones_at_once(detectors: Detectors, silero: Silero, mo
     assert max(sizes) >= 4, "several microphones' windows are run together"
 
 
+async def test_few_microphones_are_heard_on_the_spot(
+    models: AssembledPaths, silero: Silero, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many some go through the thread, and a microphone may change between the two: what it hears is the same."""
+    threads: list[bool] = []
+    plain = silero.run
+
+    def run(sound: Sound, state: Sound) -> tuple[Sound, Sound]:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return plain(sound, state)
+
+    frames = microphone(3)
+    alone = SpeechVad(silero)
+    expected = [alone.voiced(frame) for frame in frames]
+    monkeypatch.setattr(silero, "run", run)
+    for few, on_the_spot in ((10_000, {True}), (60, {True, False})):
+        detectors = Detectors(silero, SmartTurn(models.detectors / SMART_TURN_FILE), few=few)
+        vad, found = detectors.vad(), []
+        threads.clear()
+        for frame in frames:
+            ((heard, probability),) = await detectors.heard(vad, [frame])
+            found.append(vad.decide(heard, probability))
+        detectors.close()
+        assert found == expected and set(threads) == on_the_spot
+        with pytest.raises(RuntimeError, match="closed"):
+            for frame in frames:
+                await detectors.heard(vad, [frame])
+
+
 async def test_a_quiet_microphone_is_not_waited_for(detectors: Detectors) -> None:
     vad = detectors.vad()
     detectors.close()
@@ -86,9 +115,9 @@ async def test_a_quiet_microphone_is_not_waited_for(detectors: Detectors) -> Non
 async def test_closed(detectors: Detectors) -> None:
     """Who listens then is told so, and who waited already."""
     detectors.close()
-    with pytest.raises(RuntimeError, match="shutdown"):
+    with pytest.raises(RuntimeError, match="closed"):
         await detectors.heard(detectors.vad(), microphone(1)[:200])
-    with pytest.raises(RuntimeError, match="shutdown"):
+    with pytest.raises(RuntimeError, match="closed"):
         await detectors.heard(detectors.vad(), microphone(1)[:200])
 
 
