@@ -188,7 +188,7 @@ class TalkerSettings(_Section):
 class ChunkSettings(_Section):
     """How speech tokens (40 ms each) are cut into chunks for the VoiceBox."""
 
-    first_chunk: int = Field(default=6, ge=1, description="tokens of the first chunk")
+    first_chunk: int = Field(default=3, ge=1, description="tokens of the first chunk")
     growth: float = Field(default=1.5, ge=1, description="each chunk is this many times the one before")
     max_chunk: int = Field(default=24, ge=1)
     left_context: int = Field(

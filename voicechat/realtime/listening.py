@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
-PROBE_MS = 80
+PROBE_MS = 60
 """Silence at which an open turn is heard ahead: for its text so far, and in case that this is its end."""
 
-PROBE_EVERY_S = 1.0
+PROBE_EVERY_S = 0.3
 """So often at most."""
 
 CAPTION_EVERY_S = 3.0
