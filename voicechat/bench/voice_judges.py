@@ -24,6 +24,8 @@ Judge = Callable[[Pcm, Floats], Any]
 """A judge's word, fit for JSON, on a sound: int16 at 24 kHz and the same as float32 at 16 kHz."""
 
 RATE, LOW_RATE = 24_000, 16_000
+DNSMOS_WINDOW, DNSMOS_HOP = int(9.01 * LOW_RATE), 4 * LOW_RATE
+"""Samples at 16 kHz."""
 HEARD = "heard:"
 """Before a transcriber's name: what it heard."""
 _NOTES = {
@@ -63,10 +65,21 @@ class Transcriber:
 
 
 def _dnsmos(pcm: Pcm, low: Floats) -> dict[str, float]:
+    """Means over windows of 9.01 s, 4 s apart; a shorter sound is repeated until it fills one.
+
+    (Left to itself ``speechmos`` doubles a sound until it is long enough and moves on by 1 s: up to nine windows that
+    hold the same.)
+    """
     from speechmos import dnsmos
 
-    found = dnsmos.run(np.clip(low, -1.0, 1.0), LOW_RATE)
-    return {name: round(float(found[f"{name}_mos"]), 4) for name in ("ovrl", "sig", "bak", "p808")}
+    sound = np.clip(low, -1.0, 1.0)
+    if len(sound) < DNSMOS_WINDOW:
+        sound = np.resize(sound, DNSMOS_WINDOW)
+    starts = range(0, len(sound) - DNSMOS_WINDOW + 1, DNSMOS_HOP)
+    found = [dnsmos.run(sound[start : start + DNSMOS_WINDOW], LOW_RATE) for start in starts]
+    return {
+        name: round(float(np.mean([one[f"{name}_mos"] for one in found])), 4) for name in ("ovrl", "sig", "bak", "p808")
+    }
 
 
 class _Speaker:
