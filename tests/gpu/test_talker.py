@@ -1,4 +1,4 @@
-"""The Talker's process on a GPU against transformers: the same codes, until bfloat16 makes of two equals another first.
+"""The Talker's process on a GPU against transformers: each code is what that would say too, or as good to bfloat16.
 
 Dozens of replies at once, none in step with another, their text coming slowly, slots used again; asynchronous
 scheduling and CUDA graphs on, each of vLLM's model runners. The test stands in the Thinker's place and writes its rows.
@@ -21,7 +21,9 @@ import pytest
 import torch
 
 from tests.stages import test_talker as plain
+from tests.stages.following import Followed, Reference, Said
 from tests.stages.hosts import StageHost
+from voicechat.cascade.messages import Spoken
 from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.cascade.stage import Stage
 from voicechat.models.embedded.talker import Conditioner, export_hf
@@ -29,15 +31,19 @@ from voicechat.models.embedded.weights import WEIGHTS_DIR, load_voice_config
 from voicechat.stages import keeper, talker
 from voicechat.stages.keeper import KeeperConfig
 from voicechat.stages.placement import Placement
-from voicechat.stages.progress import Progress
 from voicechat.stages.rows import DeviceRows, DeviceRowWriter, open_rows, stamp
 from voicechat.stages.talker import TalkerConfig
 
 THINKER, HIDDEN, ROWS = "smollm2-135m", 576, 64
 WEIGHTS = Path(os.environ.get("VOICECHAT_MODEL__WEIGHTS") or WEIGHTS_DIR)
 SLOTS, ROUNDS, CHECKED = 32, 3, 12
-SHORTEST, USUAL = 2, 16
-"""Codes that every reply, and half of them, must have in common with the reference from the beginning."""
+USUAL = 16
+"""Codes that half of the replies must have in common with the reference from the beginning, it going its own way."""
+AGREED = 0.95
+"""Share of the choices that are the reference's own, it going the engine's way. Where they parted on an H200 (5 replies
+of 12, in bfloat16), that was once in some hundred choices."""
+EXACT = 1e-3
+"""Logits by which float32 may differ that is summed in another order."""
 
 
 @dataclasses.dataclass
@@ -118,14 +124,12 @@ async def running_on(place: Placement, folder: Path) -> AsyncIterator[OnGpu]:
         pytest.param(Placement(), 4, 1, marks=pytest.mark.slow, id="cpu"),
     ],
 )
-async def test_many_replies_at_once(
-    place: Placement, slots: int, rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plain, "short_windows", Progress)  # the reference's windows are as long as the process's
+async def test_many_replies_at_once(place: Placement, slots: int, rounds: int, tmp_path: Path) -> None:
     export_hf(WEIGHTS, tmp_path)
     rng = random.Random(3)
-    common, lengths = [], []
+    followed: list[Followed] = []
     async with running_on(place, tmp_path) as running:
+        reference = Reference(running.llama, running.conditioner)
         for turn in range(rounds):
             texts = [plain.TEXTS[(slot + turn) % len(plain.TEXTS)] for slot in range(slots)]
             numbers = [running.begin(slot) for slot in range(slots)]
@@ -137,15 +141,22 @@ async def test_many_replies_at_once(
                 running.host.released(*numbers),
             )
             for slot in rng.sample(range(slots), min(slots, CHECKED // rounds)):
-                codes = running.codes(numbers[slot])
-                expected, _, _ = plain.reference(running, slot, plain.pieces_of(texts[slot]), len(codes) + 1)
-                same = [ours == theirs for ours, theirs in zip(codes, expected, strict=False)]
-                common.append(same.index(False) if False in same else len(same))
-                lengths.append(len(codes))
+                (spoken,) = running.host.of(numbers[slot], Spoken)
+                said = Said(running.codes(numbers[slot]), running.symbols(numbers[slot]), spoken.reason == "end")
+                hidden = torch.from_numpy(running.pool.hidden[slot].copy()).view(torch.bfloat16).float()
+                followed.append(reference.follow(said, plain.pieces_of(texts[slot]), hidden))
         faults = int(running.pool.row_faults[0])
         read = int(running.pool.counters[2])
-    print(f"codes in common {common} of {lengths}; {read} rows read, {faults} of them wrongly")
+    gaps = [gap for one in followed for gap in one.gaps]
+    common, lengths = [one.common for one in followed], [len(one.gaps) for one in followed]
+    rounding = max(one.rounding for one in followed)
+    agreed = sum(gap == 0 for gap in gaps) / len(gaps)
+    print(f"choices in common {common} of {lengths}; {read} rows read, {faults} of them wrongly")
+    print(
+        f"{agreed:.1%} of all choices are the reference's; the largest gap is {max(gaps):.3f}, rounding {rounding:.3f}"
+    )
     assert faults == 0
-    assert min(common) >= min(SHORTEST, *lengths)
+    assert max(gaps) <= (rounding if place.on_gpu else EXACT)
+    assert agreed > AGREED
     assert statistics.median(common) >= min(USUAL, statistics.median(lengths))
     assert read > 10 * slots * rounds
