@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from voicechat.cascade.api import EARS_RATE, PCM_RATE, Cascade, CascadeError, EarsPcm, Finished, Pcm, Response
+from voicechat.faces.realtime_share import LoopShare
 from voicechat.media.detectors import Detectors
 from voicechat.media.resample import resample, to_float, to_pcm
 from voicechat.media.vad import FRAME_SAMPLES, FrameVad, SpeechVad, Vad
@@ -107,7 +108,8 @@ def detecting(limits: SessionLimits, detectors: Detectors | None) -> SessionLimi
 
 class Shell:
     """Runs one session. :meth:`close` ends it, :meth:`wait_closed` waits for its tasks. Without ``detectors`` speech is
-    told from silence by sound and level alone, and nobody judges turns: the session's limits must say so."""
+    told from silence by sound and level alone, and nobody judges turns: the session's limits must say so. Sessions with
+    one ``share`` take the event loop's time together."""
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class Shell:
         clock: Callable[[], float] = time.monotonic,
         transcribe_timeout: float = TRANSCRIBE_TIMEOUT_S,
         detectors: Detectors | None = None,
+        share: LoopShare | None = None,
     ) -> None:
         if session.limits.judged and detectors is None:
             raise ValueError("turns are to be judged, but there are no detectors")
@@ -126,6 +129,7 @@ class Shell:
         self._clock = clock
         self._timeout = transcribe_timeout
         self._detectors = detectors
+        self._share = share or LoopShare()
         self._vad: Vad = FrameVad() if detectors is None else detectors.vad()
         self._threshold = 0.5
         self._rest: EarsPcm = np.zeros(0, np.float32)
@@ -166,7 +170,9 @@ class Shell:
                 for frame in some:
                     self.on_frame(frame)
             else:
-                for frame, (heard, probability) in zip(some, await self._detectors.heard(self._vad, some), strict=True):
+                found = await self._detectors.heard(self._vad, some)
+                await self._share.turn()  # what was run together becomes known at the same moment
+                for frame, (heard, probability) in zip(some, found, strict=True):
                     self._take(frame, self._vad.decide(heard, probability, strict=self.session.playback.sounding))
             if len(some) == _FRAMES_AT_ONCE:
                 await asyncio.sleep(0)
@@ -270,6 +276,7 @@ class Shell:
         session, finished = self.session, False
         try:
             async for event in response:
+                await self._share.turn()
                 finished = isinstance(event, Finished)
                 self._tick()
                 self._perform(session.on_cascade(generation, event))

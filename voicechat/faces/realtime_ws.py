@@ -19,6 +19,7 @@ from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import allowed_origin, credential
 from voicechat.faces.client_secrets import SECRETS, ClientSecrets
 from voicechat.faces.errors import SERVER, ApiError
+from voicechat.faces.realtime_share import LoopShare
 from voicechat.faces.realtime_shell import Shell, detecting, new_id
 from voicechat.media.detectors import Detectors
 from voicechat.media.wire import WireDecoder, WireEncoder
@@ -77,10 +78,11 @@ class WsTransport:
 
     carries_audio = True
 
-    def __init__(self, ws: web.WebSocketResponse, request: web.Request, write_timeout: float) -> None:
+    def __init__(self, ws: web.WebSocketResponse, request: web.Request, write_timeout: float, share: LoopShare) -> None:
         self._ws = ws
         self._request = request
         self._timeout = write_timeout
+        self._share = share
         self._queue: deque[str] = deque()
         self._queued = 0
         self._news = asyncio.Event()
@@ -142,6 +144,7 @@ class WsTransport:
         try:
             while True:
                 while self._queue:
+                    await self._share.turn()
                     text = self._queue.popleft()
                     async with asyncio.timeout(self._timeout):
                         await self._ws.send_str(text)
@@ -184,6 +187,7 @@ class WsFace:
         self._cascade = cascade
         self._settings = settings
         self._secrets = secrets
+        self._share = LoopShare()
         self._live: set[WsTransport] = set()
         self._admitted = admitted
         admitted.add(self.__len__)
@@ -195,6 +199,7 @@ class WsFace:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One session, from handshake to close."""
+        await self._share.turn()
         config = self._config(request)
         settings = self._settings
         ws = web.WebSocketResponse(
@@ -207,7 +212,7 @@ class WsFace:
         if not ws.can_prepare(request).ok:
             message = "This address speaks WebSocket; over HTTP there is /v1/realtime/calls."
             raise ApiError(426, message, code="upgrade_required", headers={"Upgrade": "websocket"})
-        transport = WsTransport(ws, request, settings.write_timeout)
+        transport = WsTransport(ws, request, settings.write_timeout, self._share)
         self._live.add(transport)
         self._empty.clear()
         try:
@@ -215,6 +220,7 @@ class WsFace:
             if _is_beta(request):
                 await self._refuse_beta(ws)
                 return ws
+            await self._share.turn()
             await self._serve(ws, transport, config)
         finally:
             self._live.discard(transport)
@@ -283,7 +289,7 @@ class WsFace:
         limits = detecting(self._settings.limits, detectors)
         expires_at = int(time.time() + limits.max_seconds)
         session = Session(new_id("sess"), self._cascade.model, config, limits, new_id, expires_at=expires_at)
-        shell = Shell(session, self._cascade, transport, detectors=detectors)
+        shell = Shell(session, self._cascade, transport, detectors=detectors, share=self._share)
         writer = asyncio.create_task(transport.write(), name=f"write-{session.id}")
         writer.add_done_callback(lambda _: None)
         try:
@@ -306,6 +312,7 @@ class WsFace:
         async for message in ws:
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 return
+            await self._share.turn()
             event = await _parse(message.data)
             match event:
                 case ClientEvent(_, AudioAppend(audio), None):
