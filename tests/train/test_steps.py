@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from voicechat.models.embedded.talker import Conditioner, load_talker
-from voicechat.models.embedded.voicebox import left_context, load_voicebox
+from voicechat.models.embedded.voicebox import BINS, left_context, load_voicebox
 from voicechat.models.embedded.weights import (
     CARD_FILE,
     TALKER_FILE,
@@ -27,8 +27,9 @@ from voicechat.train.cli import TINY_TALKER, add_arguments, main, thinker_paths,
 from voicechat.train.common import Work
 from voicechat.train.evaluate import Said, decode_chunked, load_items
 from voicechat.train.pack import pack_decoder
+from voicechat.train.spectrum import lift_noise
 from voicechat.train.thinkers import TrainingThinker
-from voicechat.train.voicebox import voicebox_step
+from voicechat.train.voicebox import CODES_FILE, DECODER_FILE, ENCODER_FILE, PLAIN_DECODER_FILE, voicebox_step
 
 
 def run(*arguments: str) -> int:
@@ -187,16 +188,30 @@ def weights(work: Work, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def again(work: Work, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Work:
-    """A work folder with the same speech, after the step ``decoder``."""
-    folder = tmp_path_factory.mktemp("again")
+def same_speech(work: Work, folder: Path) -> Work:
+    """A work folder in which nothing is trained yet."""
     for name in ("speech", "voices.json", "speech.complete"):
         source = work.root / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
-    common = ("--tiny", "--work", str(folder), "--device", "cpu")
-    assert run("decoder", *common, "--weights", str(weights), "--snapshots", "0") == 0
     return Work(folder)
+
+
+@pytest.fixture(scope="module")
+def again(work: Work, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """A work folder with the same speech, after the step ``decoder``."""
+    made = same_speech(work, tmp_path_factory.mktemp("again"))
+    common = ("--tiny", "--work", str(made.root), "--device", "cpu")
+    assert run("decoder", *common, "--weights", str(weights), "--snapshots", "0") == 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def kept(work: Work, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """As ``again``, but with the encoder that the codes are of."""
+    made = same_speech(work, tmp_path_factory.mktemp("kept"))
+    options = ("--tiny", "--work", str(made.root), "--device", "cpu", "--weights", str(weights))
+    assert run("decoder", *options, "--encoder", str(work.file(ENCODER_FILE))) == 0
+    return made
 
 
 def test_a_new_encoder_learns_the_old_codes_and_the_decoder_goes_on(again: Work, weights: Path) -> None:
@@ -211,6 +226,60 @@ def test_a_new_encoder_learns_the_old_codes_and_the_decoder_goes_on(again: Work,
     for name in snapshots:
         state = load_tensors(again.file("snapshots", name))
         assert state.keys() == before.keys() and not torch.equal(state["head.weight"], before["head.weight"])
+
+
+def test_a_kept_encoder_stays_and_its_codes_with_it(work: Work, kept: Work, again: Work) -> None:
+    wanted, ours, other = (load_tensors(one.file(ENCODER_FILE)) for one in (work, kept, again))
+    assert wanted.keys() == ours.keys() and all(torch.equal(ours[name], value) for name, value in wanted.items())
+    assert not all(torch.equal(other[name], value) for name, value in wanted.items())
+    with np.load(work.file(CODES_FILE)) as theirs, np.load(kept.file(CODES_FILE)) as codes:
+        assert set(theirs) == set(codes)
+        for name in theirs:
+            np.testing.assert_array_equal(codes[name], theirs[name])
+        assert len(np.unique(codes["codes"])) > 20
+    learned = torch.load(kept.file("voicebox", "codec.pt"), weights_only=True)
+    assert set(learned) == {"listener", "optimizer", "step", "elapsed"}
+    points = curve(kept, "voicebox-codec")
+    assert set(points[0]) == {"step", "seconds", "hearing", "listener_accuracy", "hours"}
+    assert points[-1]["hearing"] < points[1]["hearing"]
+
+
+def test_a_kept_encoders_decoder_is_trained_and_can_be_packed(work: Work, kept: Work, weights: Path) -> None:
+    before, after = (load_tensors(weights / VOICEBOX_FILE), load_state(kept, DECODER_FILE))
+    assert before.keys() == after.keys()
+    assert not torch.equal(before["head.weight"], after["head.weight"])
+    assert [point["step"] for point in curve(kept, "voicebox-plain")] == [0, 19]
+
+
+def load_state(work: Work, *name: str) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = torch.load(work.file(*name), weights_only=True)
+    return state
+
+
+@pytest.mark.parametrize("share", [0, 1])
+def test_the_decoder_is_the_plain_one_or_the_gans_mean_by_their_share(
+    again: Work, weights: Path, share: int, tmp_path: Path
+) -> None:
+    """But for biases of magnitudes: the correction of the spectrum, and the lift of the noise."""
+    made = Work(shutil.copytree(again.root, tmp_path / "copy"))
+    steps = load_state(made, "voicebox", "gan.pt")["step"]
+    plan = replace(tiny_voicebox_plan(), weights=weights, gan_steps=steps, share=share, lift=6.0)
+    voicebox_step(made, plan, torch.device("cpu"))
+    plain, mixed = load_state(made, PLAIN_DECODER_FILE), load_state(made, DECODER_FILE)
+    mean = torch.load(made.file("voicebox", "gan.pt"), weights_only=True)["mean"]
+    assert plain.keys() == mixed.keys() == mean.keys()
+    assert not torch.equal(plain["head.weight"], mean["head.weight"])
+    wanted = (plain, mean)[share]
+    assert all(torch.equal(value, wanted[name]) for name, value in mixed.items() if name != "head.bias")
+    added = mixed["head.bias"] - wanted["head.bias"]
+    tone, phase, noise = added.split((BINS, BINS, len(added) - 2 * BINS))
+    torch.testing.assert_close(phase, torch.zeros_like(phase), rtol=0, atol=1e-6)
+    assert tone.abs().max() <= 0.5 + 1e-5
+    lifted = load_voicebox(weights)
+    bias = lifted.head.bias.clone()
+    lift_noise(lifted, plan.lift)
+    lift = (lifted.head.bias - bias)[2 * BINS :]
+    torch.testing.assert_close(noise, tone[::2].repeat(2) + lift, rtol=1e-4, atol=1e-5)
 
 
 def test_a_decoder_step_goes_on_where_it_stopped(again: Work, weights: Path) -> None:

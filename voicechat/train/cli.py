@@ -171,8 +171,8 @@ def tiny_voicebox_plan() -> VoiceBoxPlan:
 
     return VoiceBoxPlan(
         config=TINY_VOICEBOX, encoder_width=32, encoder_blocks=1, hours=0.2, first_hours=0.0, held_out=2, batch=4,
-        window=12, codec_steps=60, plain_steps=20, gan_batch=2, judged=3, gan_steps=4, judges_alone=1, steering=1,
-        report=20,
+        window=12, codec_steps=120, plain_steps=20, gan_batch=2, judged=3, gan_steps=4, judges_alone=1, steering=1,
+        report=40,
     )  # fmt: skip
 
 

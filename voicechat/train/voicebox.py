@@ -228,7 +228,9 @@ class VoiceBoxTraining:
             if number % 2000 == 1999:
                 save_training(path, parts, budget)
         save_training(path, parts, budget)
-        save_tensors(self.work.file(ENCODER_FILE), self.encoder.state_dict())
+        kept = self.work.file(ENCODER_FILE)
+        save_tensors(kept, self.encoder.state_dict())
+        self.encoder.load_state_dict(load_tensors(kept))  # rounded by being saved: so that its codes can be made again
         curve.plot()
 
     def _labelled(self, logits: Tensor) -> tuple[Tensor, Tensor]:
