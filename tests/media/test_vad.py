@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tests.speech import silence, voice
+from voicechat.media import vad as vad_module
 from voicechat.media.vad import FRAME_SAMPLES, FrameVad
 
 
@@ -51,3 +52,13 @@ def test_wrong_length_is_refused(samples):
 def test_wrong_threshold_is_refused(threshold):
     with pytest.raises(ValueError, match="threshold"):
         FrameVad(threshold)
+
+
+def test_levels_and_steps_are_those_of_numpy():
+    """The short cuts give what the plain formulas give, to the last bit."""
+    rng = np.random.default_rng(2)
+    for level in (0.0, 1e-4, 0.1, 1.5):
+        frame = (rng.standard_normal(FRAME_SAMPLES) * level).astype(np.float32)
+        assert vad_module._rms(frame) == float(np.sqrt(np.mean(np.square(frame, dtype=np.float64))))
+        expected = np.clip(np.round(frame * 32767.0), -32768, 32767).astype(np.int16)
+        assert np.array_equal(vad_module._int16(frame), expected)

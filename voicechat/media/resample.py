@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import av
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,8 @@ Pcm = npt.NDArray[np.int16]
 
 MIN_RATE = 1_000
 MAX_RATE = 768_000
+_FLOAT = av.AudioFormat("flt")
+_MONO = av.AudioLayout("mono")
 
 
 def to_float(pcm: Pcm) -> Floats:
@@ -46,7 +50,7 @@ class Resampler:
         self._flushed = False
         self._swr = None
         if rate_in != rate_out:
-            self._swr = av.AudioResampler(format="flt", layout="mono", rate=rate_out)
+            self._swr = av.AudioResampler(format=_FLOAT, layout=_MONO, rate=rate_out)
 
     def push(self, samples: Floats) -> Floats:
         """The part of the output that has become certain with ``samples`` (float32 ``[n]``, n may be 0)."""
@@ -60,7 +64,8 @@ class Resampler:
             return np.zeros(0, np.float32)
         self._taken += samples.size
         self._last = samples[-1]
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples)[None, :], format="flt", layout="mono")
+        frame = av.AudioFrame(_FLOAT, _MONO, samples.size)
+        frame.planes[0].update(samples.tobytes())
         frame.sample_rate = self.rate_in
         out = _join(self._swr.resample(frame))
         self._given += out.size
@@ -88,7 +93,8 @@ def resample(samples: Floats, rate_in: int, rate_out: int) -> Floats:
 
 
 def _join(frames: list[av.AudioFrame]) -> Floats:
-    pieces = [frame.to_ndarray()[0] for frame in frames]
+    # a plane has the buffer protocol, which its types do not tell of
+    pieces = [np.frombuffer(cast(Any, frame.planes[0]), np.float32, frame.samples) for frame in frames]
     if not pieces:
         return np.zeros(0, np.float32)
     joined: Floats = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)

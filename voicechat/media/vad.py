@@ -115,7 +115,7 @@ class FrameVad:
         nothing. Raises ValueError for any other length."""
         if frame.shape != (FRAME_SAMPLES,):
             raise ValueError(f"a frame has {FRAME_SAMPLES} samples, not {frame.shape}")
-        level = float(np.sqrt(np.mean(np.square(frame, dtype=np.float64))))
+        level = _rms(frame)
         spoken = bool(self._vad.is_speech(_int16(frame).tobytes(), EARS_RATE))
         floor = max(MIN_LEVEL, self._room.update(level) * ABOVE_ROOM, self._speaker * BELOW_SPEAKER)
         self._speaker *= _SPEAKER_DECAY
@@ -188,5 +188,13 @@ def _check_threshold(threshold: float) -> None:
         raise ValueError(f"threshold must be between 0 and 1, not {threshold}")
 
 
+def _rms(frame: EarsPcm) -> float:
+    return math.sqrt(float(np.add.reduce(np.square(frame, dtype=np.float64))) / len(frame))
+
+
 def _int16(frame: EarsPcm) -> npt.NDArray[np.int16]:
-    return np.clip(np.round(frame * 32767.0), -32768, 32767).astype(np.int16)
+    scaled = frame * np.float32(32767.0)
+    np.rint(scaled, scaled)
+    np.maximum(scaled, -32768.0, scaled)
+    np.minimum(scaled, 32767.0, scaled)
+    return scaled.astype(np.int16)
