@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from voicechat.cascade.api import Cascade, Pcm
@@ -44,7 +44,7 @@ CLOSE_GOING_AWAY, CLOSE_POLICY, CLOSE_INTERNAL = 1001, 1008, 1011
 
 _SHUTDOWN_S = 5.0
 _HIGH_WATER = 1 << 20
-"""Characters that may wait to be sent before the cascade, and the reading of events, wait for the client."""
+"""Bytes that may wait to be sent before the cascade, and the reading of events, wait for the client."""
 
 _PARSE_ON_LOOP = 256 << 10
 """Longer messages are parsed by a worker thread."""
@@ -83,7 +83,7 @@ class WsTransport:
         self._request = request
         self._timeout = write_timeout
         self._share = share
-        self._queue: deque[str] = deque()
+        self._queue: deque[bytes] = deque()
         self._queued = 0
         self._news = asyncio.Event()
         self._space = asyncio.Event()
@@ -98,7 +98,7 @@ class WsTransport:
         """Queue an event."""
         if self._closing is not None:
             return
-        text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+        text = _json(event)
         self._queue.append(text)
         self._queued += len(text)
         if self._queued > _HIGH_WATER:
@@ -147,7 +147,7 @@ class WsTransport:
                     await self._share.turn()
                     text = self._queue.popleft()
                     async with asyncio.timeout(self._timeout):
-                        await self._ws.send_str(text)
+                        await self._ws.send_frame(text, WSMsgType.TEXT)
                     self._queued -= len(text)
                     if self._queued <= _HIGH_WATER // 2:
                         self._space.set()
@@ -175,9 +175,8 @@ class WsTransport:
 
     def _send_audio(self, place: Place, data: bytes) -> None:
         if data:
-            delta = base64.b64encode(data).decode()
             kind = "response.output_audio.delta"
-            self.send({"type": kind, "event_id": new_id("event"), **place.fields(), "delta": delta})
+            self.send({"type": kind, "event_id": new_id("event"), **place.fields(), "delta": data})
 
 
 class WsFace:
@@ -324,6 +323,17 @@ class WsFace:
                 case _:
                     shell.on_event(event)
             await transport.room()
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def _json(event: Event) -> bytes:
+    """An event as JSON; bytes in it become base64."""
+    try:
+        return _encoder.encode(event)
+    except (OverflowError, TypeError):  # clients get back what they gave, be it a number of hundred digits
+        return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 async def _parse(data: Any) -> ClientEvent:
