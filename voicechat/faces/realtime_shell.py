@@ -300,6 +300,7 @@ class Shell:
                 else:
                     samples = _floats(sound.samples, sound.rate, EARS_RATE)
                 text = await self._cascade.transcribe(samples)
+            await self._share.turn()
         except (CascadeError, TimeoutError) as error:
             self._jobs.pop(job, None)
             log.warning("session %s: the ears failed: %s", session.id, error or "timeout")
@@ -317,6 +318,7 @@ class Shell:
             probability = await self._detectors.finished(turn)
         except RuntimeError as error:  # the detectors are closed, or the model can't compute this
             log.warning("session %s: a turn was not judged: %s", self.session.id, error)
+        await self._share.turn()
         self._judgements.pop(job, None)
         self._tick()
         self._perform(self.session.on_judged(job, probability))
