@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gc
 import http.client
 import json
 import os
@@ -25,7 +26,7 @@ from tests.cascade.listening import error_rate
 from tests.real_server import ROOT, RealServer, Servers, descendants, pools, pools_of, wait_until_gone
 from voicechat.assemble import AssembledPaths
 from voicechat.media.decode import decode_audio
-from voicechat.server import _is_loopback, _listen
+from voicechat.server import _is_loopback, _listen, _settle
 
 QUESTION = "What is the capital of France?"
 SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "heart", "format": "wav"}}
@@ -254,3 +255,13 @@ def test_the_default_model_from_end_to_end(servers: Servers, embedded_server: st
     with stream(embedded_server, {"model": "embedded", "messages": [story], **streaming}) as events:
         assert events.readline().startswith(b"data:")
         servers.stop()
+
+
+def test_the_collector_does_not_look_at_what_is_there_from_the_start() -> None:
+    kept = [{"some": [number]} for number in range(1000)]
+    try:
+        _settle()
+        assert gc.get_freeze_count() > len(kept)
+        assert len(gc.get_objects()) < len(kept)
+    finally:
+        gc.unfreeze()
