@@ -23,6 +23,7 @@ def net() -> VoiceBoxNet:
     torch.manual_seed(0)
     net = VoiceBoxNet(SMALL).eval()
     torch.nn.init.normal_(net.pitch.weight, std=0.05)
+    torch.nn.init.zeros_(net.head.bias)  # untrained nets are quiet
     return net
 
 

@@ -76,6 +76,7 @@ def assert_pulses(ours: Tensor, phase: Floats, pitch: Floats) -> None:
 
 
 @given(pitches)
+@settings(deadline=None)
 def test_phases_are_the_integral_of_the_pitch(pitch: list[float]) -> None:
     boundaries, middles = advance(row(pitch)), steady_middles(row(pitch))
     assert boundaries.dtype == middles.dtype == torch.float64

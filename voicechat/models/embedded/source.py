@@ -59,7 +59,7 @@ def pulses(pitch: Tensor, middles: Tensor) -> Tensor:
     first, square, cube = begin, 3 * rise - 2 * begin - end, begin + end - 2 * rise
     offset = torch.frac(middles[:, :-1]).float()
     cycles = offset[..., None] + t * (first[..., None] + t * (square[..., None] + t * cube[..., None]))
-    here = (pitch[:, :-1, None] * (1 - t) + pitch[:, 1:, None] * t).clamp(LOWEST, HIGHEST)
+    here = (pitch[:, :-1, None] + t * (pitch[:, 1:, None] - pitch[:, :-1, None])).clamp(LOWEST, HIGHEST)
     half = HOP // 2
     cycles, here = (x.flatten(1)[:, half:-half] for x in (cycles, here))
     return _dirichlet(cycles, torch.floor(_TOP / here))
