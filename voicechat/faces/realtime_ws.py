@@ -294,6 +294,7 @@ class WsFace:
         try:
             shell.open()
             await self._read(ws, transport, shell)
+            await self._share.turn()
         except Exception:
             # The outermost frame of a session: a bug ends this session, and says so, but no other.
             log.exception("session %s failed", session.id)
