@@ -27,7 +27,7 @@ TRANSCRIPTION = "conversation.item.input_audio_transcription"
 PROBE_MS = 60
 """Silence at which an open turn is heard ahead: for its text so far, and in case that this is its end."""
 
-PROBE_EVERY_S = 0.3
+PROBE_EVERY_S = 0.5
 """So often at most."""
 
 CAPTION_EVERY_S = 3.0
