@@ -11,6 +11,8 @@ The steps, in order; each keeps what it has finished and goes on from there when
     default. Kinds and shares are told in :mod:`voicechat.train.teachers`; ``--seconds`` ends the step early.
 ``voicebox``
     Encoder and decoder, codes of all speech, then a GAN on the decoder.
+``decoder``
+    In place of it, to train the decoder of packed ``--weights`` on; ``--encoder`` if that of its codes was kept.
 ``talker``
     The Talker on codes, pointers, symbols and hidden states.
 ``pack``
