@@ -188,9 +188,8 @@ class OneAfterAnother:
 
     def _symbols(self, rows: list[frontend.Row]) -> Tensor:
         """The window of symbols at each place of the pointer, long [n, 9]; past the end all are like the last."""
-        past = [talker.NONE_SYMBOL] * (talker.LEFT + talker.RIGHT + 1)
-        padded = [*past[: talker.LEFT], *(row.symbol for row in rows), *past]
-        return self._on_device(padded).unfold(0, talker.SYMBOL_WINDOW, 1)
+        past = [talker.NONE_SYMBOL] * (talker.LEFT + 1)
+        return talker.symbol_windows(self._on_device([*(row.symbol for row in rows), *past]))
 
     def _condition(self, rows: list[frontend.Row], symbols: Tensor, hidden: Tensor) -> Tensor:
         """The row added to the input at each place of the pointer, [n, width], where ``symbols`` are its windows."""

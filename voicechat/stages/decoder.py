@@ -13,6 +13,7 @@ from torch import Tensor
 from voicechat.cascade.messages import Decode
 from voicechat.models.embedded.alphabet import NONE_SYMBOL, SYMBOL_WINDOW
 from voicechat.models.embedded.voicebox import TOKEN_SAMPLES, load_voicebox
+from voicechat.stages.placement import bounded_gpu
 
 Pcm = npt.NDArray[np.int16]
 
@@ -157,10 +158,7 @@ def make_decoder(weights_dir: str, *, place: Any, threads: int, max_batch: int, 
     torch.set_num_threads(threads)
     net = load_voicebox(weights_dir)
     if place.on_gpu:
-        device = torch.device("cuda", 0)
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (place.memory_mb << 20) / total), device)
-        return GraphDecoder(net, steps, max_batch, device, graphs=place.graphs)
+        return GraphDecoder(net, steps, max_batch, bounded_gpu(place), graphs=place.graphs)
     plain = PlainDecoder(net)
     for length in steps:
         for batch in {1, max_batch}:

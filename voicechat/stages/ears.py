@@ -24,7 +24,7 @@ from voicechat.cascade.channel import Channel
 from voicechat.cascade.messages import Abort, Failed, Message, Transcribe, Transcript
 from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.stages.host import Host, prepare_process, run_host
-from voicechat.stages.placement import Placement, see_gpus
+from voicechat.stages.placement import Placement, bounded_gpu, see_gpus
 from voicechat.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
@@ -97,9 +97,7 @@ def load_ears(spec: EarsSpec) -> Transcriber:
     from voicechat.models.embedded.ears_torch import TorchEars
 
     torch.set_num_threads(spec.threads)
-    device = torch.device("cuda", 0)
-    total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, (spec.place.memory_mb << 20) / total), device)
+    device = bounded_gpu(spec.place)
     ears = TorchEars(spec.dir, device=device, max_batch=spec.max_batch, graphs=spec.place.graphs)
     ears.warm_up()
     return ears

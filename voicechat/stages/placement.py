@@ -56,6 +56,16 @@ def see_gpus(gpus: Sequence[int], environ: Any = os.environ) -> None:
     environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
+def bounded_gpu(place: Placement) -> Any:
+    """The first GPU that this process sees, as torch's device, of which it takes no more than the place's memory."""
+    import torch
+
+    device = torch.device("cuda", 0)
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, place.memory_mb * MIB / total), device)
+    return device
+
+
 def prepare_engine(place: Placement, environ: Any = os.environ) -> None:
     """Environment of a process with a vLLM engine; before vLLM is imported."""
     if place.on_gpu:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from voicechat.models.embedded.alphabet import LEFT, NONE_SYMBOL, RIGHT, SYMBOL_WINDOW
-from voicechat.models.embedded.talker import ADVANCES, STEP_SAMPLES
+from voicechat.models.embedded.talker import ADVANCES, STEP_SAMPLES, symbol_windows
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,5 +34,5 @@ def pointers(ends: npt.NDArray[np.int32], steps: int) -> Ints | None:
 
 def windows(symbols: npt.NDArray[Any], rows: Ints) -> npt.NDArray[np.uint8]:
     """The symbols [N, 9] of a text that are seen from its ``rows`` [N]."""
-    padded = np.concatenate((np.full(LEFT, NONE_SYMBOL), symbols, np.full(RIGHT, NONE_SYMBOL))).astype(np.uint8)
-    return padded[rows[:, None] + np.arange(SYMBOL_WINDOW)]
+    seen = symbol_windows(torch.from_numpy(symbols.astype(np.int64)))
+    return seen.numpy().astype(np.uint8)[rows]

@@ -11,13 +11,10 @@ from voicechat.models.embedded.talker import (
     ADVANCES,
     BOS,
     EOS,
-    LEFT,
-    NONE_SYMBOL,
-    RIGHT,
-    SYMBOL_WINDOW,
     Cache,
     TalkerNet,
     project_hidden,
+    symbol_windows,
 )
 
 
@@ -42,12 +39,6 @@ class Generated:
     """Codes and advances, as the Talker said them; the end is not among them."""
     windows: Tensor
     """Symbols that the Talker saw at the step of each code, long [T, 9]."""
-
-
-def symbol_windows(symbols: Tensor) -> Tensor:
-    """What is seen from each row of a whole text: symbols [R] to long [R, 9]."""
-    none = symbols.new_full((max(LEFT, RIGHT),), NONE_SYMBOL, dtype=torch.long)
-    return torch.cat((none[:LEFT], symbols.long(), none[:RIGHT])).unfold(0, SYMBOL_WINDOW, 1)
 
 
 def condition_table(net: TalkerNet, prompt: Prompt) -> Tensor:

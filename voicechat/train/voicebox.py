@@ -191,7 +191,6 @@ class VoiceBoxTraining:
         budget = Budget(plan.codec_steps, plan.codec_seconds)
         parts: dict[str, Stateful] = {**nets, "optimizer": optimizer}
         resume_training(path, parts, budget, self.device)
-        size = torch.hann_window(960, device=self.device)
 
         def step() -> Tensor:
             with self._autocast():
@@ -203,7 +202,7 @@ class VoiceBoxTraining:
                     made = make(window, self.decoder, values)
                     logits = self.phonemes(values)
                     mel = self.mel(made.sound, window.sound)
-                    wave, pitch = wave_loss(made, window, size), pitch_loss(made, window)
+                    wave, pitch = wave_loss(made, window, self.decoder.window), pitch_loss(made, window)
                 phoneme, right = self._labelled(logits)
                 loss = loss + MEL_WEIGHT * mel + WAVE_WEIGHT * wave + PITCH_WEIGHT * pitch + phoneme
                 measures = torch.cat((measures, right, torch.stack((mel, wave, pitch)).detach()))
@@ -356,8 +355,7 @@ class VoiceBoxTraining:
 
     def _critics(self) -> Critics:
         listener = self.listener.eval().requires_grad_(False)
-        window = torch.hann_window(960, device=self.device)
-        return Critics(self.mel, self.valleys, listener, Discriminators().to(self.device), window)
+        return Critics(self.mel, self.valleys, listener, Discriminators().to(self.device), self.decoder.window)
 
     def _train_plain(self) -> None:
         plan = self.plan

@@ -49,6 +49,7 @@ __all__ = [
     "export_hf",
     "load_talker",
     "split",
+    "symbol_windows",
 ]
 
 ADVANCES = 3
@@ -71,6 +72,12 @@ def split(token_id: int) -> tuple[int, int]:
     if not 0 <= token_id < BOS:
         raise ValueError(f"token {token_id} carries no code")
     return divmod(token_id, ADVANCES)
+
+
+def symbol_windows(symbols: Tensor) -> Tensor:
+    """What is seen from each row of a whole text: symbols [R] to long [R, 9], :data:`NONE_SYMBOL` outside the text."""
+    none = symbols.new_full((max(LEFT, RIGHT),), NONE_SYMBOL, dtype=torch.long)
+    return torch.cat((none[:LEFT], symbols.long(), none[:RIGHT])).unfold(0, SYMBOL_WINDOW, 1)
 
 
 class Conditioner(nn.Module):
