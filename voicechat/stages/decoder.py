@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,11 +14,10 @@ from torch import Tensor
 from voicechat.cascade.messages import Decode
 from voicechat.models.embedded.alphabet import NONE_SYMBOL, SYMBOL_WINDOW
 from voicechat.models.embedded.voicebox import TOKEN_SAMPLES, load_voicebox
+from voicechat.models.graphs import Captured, batch_sizes, capture, fitting
 from voicechat.stages.placement import bounded_gpu
 
 Pcm = npt.NDArray[np.int16]
-
-_WARM_UPS = 3
 
 
 class Decoder(Protocol):
@@ -87,22 +87,6 @@ class PlainDecoder:
         return np.rint(np.clip(sound.numpy(), -1.0, 1.0) * 32767.0).astype(np.int16), phase.tolist()
 
 
-class _Graph:
-    """One captured size: ``chunks`` go in, ``pcm`` and ``phase`` come out, all always the same memory."""
-
-    def __init__(self, net: Any, batch: int, steps: int, device: torch.device, pool: Any) -> None:
-        self.chunks = Chunks.of(_silence(steps, batch)).to(device)
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UPS):
-                _to_pcm(net, self.chunks)
-        torch.cuda.current_stream(device).wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=pool, stream=stream):
-            self.pcm, self.phase = _to_pcm(net, self.chunks)
-
-
 def _to_pcm(net: Any, chunks: Chunks) -> tuple[Tensor, Tensor]:
     sound, phase = net.stream(*chunks)
     return (sound * 32767.0).round().to(torch.int16), phase
@@ -120,32 +104,35 @@ class GraphDecoder:
         torch.backends.cudnn.allow_tf32 = False
         self._device = device
         self._net = net.to(device)
-        self._sizes = [size for size in (1 << power for power in range(20)) if size < max_batch] + [max_batch]
-        self._graphs: dict[tuple[int, int], _Graph] = {}
+        self._sizes = batch_sizes(max_batch)
+        # Of each size and length: what goes in, and its graph, out of which come PCM and phase.
+        self._graphs: dict[tuple[int, int], tuple[Chunks, Captured[tuple[Tensor, Tensor]]]] = {}
         with torch.inference_mode():
             pool = torch.cuda.graph_pool_handle() if graphs else None
             for length in sorted(steps, reverse=True):
                 for size in reversed(self._sizes):
+                    chunks = Chunks.of(_silence(length, size)).to(device)
+                    step = partial(_to_pcm, self._net, chunks)
                     if graphs:
-                        self._graphs[size, length] = _Graph(self._net, size, length, device, pool)
+                        self._graphs[size, length] = chunks, capture(step, torch.cuda.Stream(device), pool)
                     else:
-                        _to_pcm(self._net, Chunks.of(_silence(length, size)).to(device))
+                        step()
             torch.cuda.synchronize(device)
 
     def decode(self, batch: Sequence[Decode]) -> tuple[Pcm, list[float]]:
         """See :class:`Decoder`. Waits for the device, and for nothing else on it."""
         count, length = len(batch), len(batch[0].codes)
-        size = next((size for size in self._sizes if size >= count), 0)
-        graph = self._graphs.get((size, length))
+        found = self._graphs.get((fitting(self._sizes, count), length))
         with torch.inference_mode():
             given = Chunks(*(part.pin_memory() for part in Chunks.of(batch)))
-            if graph is None:
+            if found is None:
                 made = _to_pcm(self._net, given.to(self._device))
             else:
-                for fixed, part in zip(graph.chunks, given, strict=True):
+                chunks, (graph, (all_pcm, all_phases)) = found
+                for fixed, part in zip(chunks, given, strict=True):
                     fixed[:count].copy_(part, non_blocking=True)
-                graph.graph.replay()
-                made = graph.pcm[:count], graph.phase[:count]
+                graph.replay()
+                made = all_pcm[:count], all_phases[:count]
             pcm, phase = (torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in made)
             pcm.copy_(made[0], non_blocking=True)
             phase.copy_(made[1], non_blocking=True)

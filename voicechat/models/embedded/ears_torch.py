@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from voicechat.models.embedded.ears import (
     WINDOW_SECONDS,
 )
 from voicechat.models.embedded.ears_whisper import LogMel, Whisper, read_weights
+from voicechat.models.graphs import Captured, batch_sizes, capture, fitting
 
 Pcm = npt.NDArray[np.float32]
 
@@ -45,7 +47,6 @@ PAUSE_SECONDS = 0.3
 LOOK_STEPS = 4
 """The decoder's graphs are replayed this often between two looks at whether all rows are over."""
 _BLOCK = RATE // 50
-_WARM_UPS = 3
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,8 @@ class TorchEars:
         self._start, self._end = self._id("startoftranscript"), self._id("endoftext")
         self._untimed, self._no_speech = self._id("notimestamps"), self._id("nospeech", "nocaptions")
         self._device = device
-        self._sizes = [size for size in (1 << power for power in range(20)) if size < max_batch] + [max_batch]
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
+        self._sizes = batch_sizes(max_batch)
+        self._graphs: dict[int, Captured[torch.Tensor]] = {}
         with torch.inference_mode():
             self._net = net = Whisper(
                 read_weights(path / "model.bin"), device, torch.float16 if on_gpu else torch.float32
@@ -146,17 +147,7 @@ class TorchEars:
         """Capture the step for all sizes. For CUDA only."""
         pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(self._device)
         for size in reversed(self._sizes):
-            stream.wait_stream(torch.cuda.current_stream(self._device))
-            with torch.cuda.stream(stream):
-                for _ in range(_WARM_UPS):
-                    self._position.zero_()
-                    self._step(size)
-            torch.cuda.current_stream(self._device).wait_stream(stream)
-            self._position.zero_()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool, stream=stream):
-                logits = self._step(size)
-            self._graphs[size] = graph, logits
+            self._graphs[size] = capture(partial(self._step, size), stream, pool, self._position.zero_)
 
     def warm_up(self) -> None:
         """Run on noise, so that the first real question meets warm code: on a GPU once for each shape of a batch."""
@@ -228,7 +219,7 @@ class TorchEars:
     def decode(self, pieces: Sequence[_Piece]) -> list[Said]:
         """Hear up to ``max_batch`` pieces at once. A piece that runs out of tokens has one more than it may have."""
         count = len(pieces)
-        size = next(size for size in self._sizes if size >= count) if self._graphs else count
+        size = fitting(self._sizes, count) if self._graphs else count
         rows = [*pieces, *[pieces[-1]] * (size - count)]
         encoded = self._net.encode(self.features(rows), [piece.frames for piece in rows])
         self._net.listen(encoded, self._sound)
