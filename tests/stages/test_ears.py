@@ -13,9 +13,10 @@ import pytest_asyncio
 
 from tests.cascade.listening import SPEAKERS, error_rate
 from tests.stages.hosts import StageHost
+from tests.stages.pools import small_pool
 from voicechat.assemble import AssembledPaths
 from voicechat.cascade.messages import Abort, Failed, Transcribe, Transcript
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.cascade.pool import Pool
 from voicechat.models.embedded.ears import Ears
 from voicechat.stages import ears
 
@@ -45,16 +46,7 @@ class Running:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterator[Running]:
-    spec = PoolSpec(
-        name=PoolSpec.new_name(),
-        slots=1,
-        hidden_size=1,
-        max_rows=1,
-        max_symbols=1,
-        pcm_samples=1,
-        bays=BAYS,
-        bay_samples=16_000 * 8,
-    )
+    spec = small_pool(bays=BAYS, bay_samples=16_000 * 8)
     told = ears.EarsSpec(dir=str(plain_models.ears), threads=1, beam_size=1)
     pool = Pool(spec, create=True)
     host = StageHost("ears", ears.run, ears.EarsConfig(ears=told, pool=spec, log_level=40))

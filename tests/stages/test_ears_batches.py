@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.stages.pools import small_pool
 from voicechat.cascade.messages import Failed, Message, Transcribe, Transcript
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.cascade.pool import Pool
 from voicechat.stages import ears
 from voicechat.stages.ears import EarsSpec, Listener, Pcm
 from voicechat.stages.host import Host
@@ -94,16 +95,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
 @pytest_asyncio.fixture
 async def bench(slow: Slow) -> AsyncIterator[Bench]:
     """A listener on a GPU with batches of 4."""
-    spec = PoolSpec(
-        name=PoolSpec.new_name(),
-        slots=1,
-        hidden_size=1,
-        max_rows=1,
-        max_symbols=1,
-        pcm_samples=1,
-        bays=BAYS,
-        bay_samples=16,
-    )
+    spec = small_pool(bays=BAYS, bay_samples=16)
     pool = Pool(spec, create=True)
     made = Bench(pool, EarsSpec(dir="none", threads=1, beam_size=1, workers=3, max_batch=4, place=Placement(gpu=0)))
     await made.warm_up()
