@@ -4,69 +4,75 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
 
 from voicechat.faces.realtime_share import LoopShare
 
 WORK_S = 0.003
 
 
-def work() -> None:
+async def session(share: LoopShare, done: list[int], number: int) -> None:
+    """Waits for its turn, and then works."""
+    await share.turn()
+    done.append(number)
     end = time.thread_time() + WORK_S
     while time.thread_time() < end:
         pass
 
 
-async def test_work_that_comes_at_once_is_done_bit_by_bit_and_in_order() -> None:
-    """With more work in one piece than the budget allows, each turn of the loop does one piece."""
-    share, order, between = LoopShare(0.001), list[int](), list[int]()
-
-    async def session(number: int) -> None:
-        for _ in range(3):
-            await share.turn()
-            order.append(number)
-            work()
+@asynccontextmanager
+async def watched(done: list[int]) -> AsyncIterator[list[int]]:
+    """How many were done at each turn of the loop, for a minute at most."""
+    counts = list[int]()
 
     async def others() -> None:
         while True:
-            between.append(len(order))
+            counts.append(len(done))
             await asyncio.sleep(0)
 
     watching = asyncio.create_task(others())
-    async with asyncio.timeout(60):
-        await asyncio.gather(*(session(number) for number in range(20)))
-    watching.cancel()
+    try:
+        async with asyncio.timeout(60):
+            yield counts
+    finally:
+        watching.cancel()
+
+
+def most_in_a_turn(counts: list[int]) -> int:
+    return max(after - before for before, after in pairwise(counts))
+
+
+async def test_work_that_comes_at_once_is_done_bit_by_bit_and_in_order() -> None:
+    """With more work in one piece than the budget allows, each turn of the loop does one piece."""
+    share, order = LoopShare(0.001), list[int]()
+
+    async def thrice(number: int) -> None:
+        for _ in range(3):
+            await session(share, order, number)
+
+    async with watched(order) as counts:
+        await asyncio.gather(*(thrice(number) for number in range(20)))
     assert order == [0, *range(20), *range(20), *range(1, 20)], "as they asked: the first did so again at once"
-    assert max(after - before for before, after in zip(between, between[1:], strict=False)) == 1
+    assert most_in_a_turn(counts) == 1
 
 
 async def test_little_work_is_done_at_once() -> None:
-    share, turns = LoopShare(60.0), 0
+    share = LoopShare(60.0)
 
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async def session() -> None:
+    async def often() -> None:
         for _ in range(50):
             await share.turn()
 
-    watching = asyncio.create_task(others())
-    await asyncio.gather(*(session() for _ in range(20)))
-    watching.cancel()
-    assert turns < 5, "nobody had to wait"
+    async with watched([]) as counts:
+        await asyncio.gather(*(often() for _ in range(20)))
+    assert len(counts) < 5, "nobody had to wait"
 
 
 async def test_one_that_waits_may_be_cancelled() -> None:
     share, done = LoopShare(0.001), list[int]()
-
-    async def session(number: int) -> None:
-        await share.turn()
-        done.append(number)
-        work()
-
-    tasks = [asyncio.create_task(session(number)) for number in range(4)]
+    tasks = [asyncio.create_task(session(share, done, number)) for number in range(4)]
     await asyncio.sleep(0)
     tasks[1].cancel()
     async with asyncio.timeout(10):
@@ -76,27 +82,11 @@ async def test_one_that_waits_may_be_cancelled() -> None:
 
 async def test_work_that_becomes_longer_is_still_done_bit_by_bit() -> None:
     """By the short pieces before it many would fit; those that were called in vain keep their places."""
-    share, order, between = LoopShare(0.002), list[int](), list[int]()
-
-    async def short() -> None:
-        await share.turn()
-
-    async def long(number: int) -> None:
-        await share.turn()
-        order.append(number)
-        work()
-
-    async def others() -> None:
-        while True:
-            between.append(len(order))
-            await asyncio.sleep(0)
-
-    watching = asyncio.create_task(others())
-    async with asyncio.timeout(60):
+    share, order = LoopShare(0.002), list[int]()
+    async with watched(order) as counts:
         for _ in range(10):
-            await asyncio.gather(long(-1), *(short() for _ in range(200)))
+            await asyncio.gather(session(share, order, -1), *(share.turn() for _ in range(200)))
         order.clear()
-        await asyncio.gather(*(short() for _ in range(100)), *(long(number) for number in range(20)))
-    watching.cancel()
+        await asyncio.gather(*(share.turn() for _ in range(100)), *(session(share, order, n) for n in range(20)))
     assert order == [*range(20)]
-    assert max(after - before for before, after in zip(between, between[1:], strict=False)) == 1
+    assert most_in_a_turn(counts) == 1
