@@ -1,29 +1,26 @@
 """Settings of the server: one frozen, typed tree.
 
 Later sources win: the defaults below, ``configs/NAME.yaml``, the environment (``VOICECHAT_SECTION__KEY``), flags
-(``--set section.key=value``). A wrong or unknown key is a :class:`ConfigError` that names the key and its source.
+(``--set section.key=value``). A wrong or unknown key is a :class:`~voicechat.config_sources.ConfigError`.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from voicechat.config_sources import ConfigError as ConfigError
+from voicechat.config_sources import Sources
 
 ENV_PREFIX = "VOICECHAT_"
 DEFAULT_MODEL = "embedded"
 
 _PACKAGE = Path(__file__).resolve().parent
-
-
-class ConfigError(ValueError):
-    """A setting is unknown or has a value that can't be used. ``str()`` names the key and its source."""
 
 
 def _split(value: object) -> object:
@@ -300,35 +297,26 @@ def load_settings(
     strings. ``environ`` None means the process's environment. Raises :class:`ConfigError`.
     """
     env = os.environ if environ is None else environ
-    tree: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    if env.get(f"{ENV_PREFIX}HOME"):
-        _put(tree, origins, ["data_dir"], env[f"{ENV_PREFIX}HOME"], f"{ENV_PREFIX}HOME")
-    path = _yaml_path(model or env.get(f"{ENV_PREFIX}MODEL") or DEFAULT_MODEL)
-    _merge(tree, origins, [], _read_yaml(path), str(path))
+    sources = Sources()
+    if home := env.get(f"{ENV_PREFIX}HOME"):
+        sources.put(["data_dir"], home, f"{ENV_PREFIX}HOME")
+    sources.put_file(_yaml_path(model or env.get(f"{ENV_PREFIX}MODEL") or DEFAULT_MODEL))
     top = {name for name, field in Settings.model_fields.items() if not _is_section(field.annotation)}
     for name, value in sorted(env.items()):
         key = name.removeprefix(ENV_PREFIX).lower()
         if name.startswith(ENV_PREFIX) and ("__" in key or key in top):
-            _put(tree, origins, key.split("__"), _plain(value), name)
+            sources.put_text(key.split("__"), value, name)
     for override in overrides:
         key, separator, value = override.partition("=")
         if not separator or not key.strip():
             raise ConfigError(f"--set {override}: not of the form section.key=value")
-        _put(tree, origins, key.strip().split("."), _plain(value), f"--set {override}")
-    try:
-        settings = Settings.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, origins)) from None
+        sources.put_text(key.strip().split("."), value, f"--set {override}")
+    settings = sources.checked(Settings)
     return settings.model_copy(update={"data_dir": settings.data_dir.expanduser().absolute()})
 
 
 def _is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, _Section)
-
-
-def _plain(value: str) -> str | None:
-    return None if value.strip().lower() == "null" else value
 
 
 def _yaml_path(model: str) -> Path:
@@ -341,65 +329,3 @@ def _yaml_path(model: str) -> Path:
     if model not in model_names():
         raise ConfigError(f"--model {model}: no such model; there are {', '.join(model_names())}")
     return path
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: not a mapping of sections")
-    return content
-
-
-def _merge(
-    tree: dict[str, Any], origins: dict[str, str], prefix: list[str], content: dict[str, Any], origin: str
-) -> None:
-    for key, value in content.items():
-        keys = [*prefix, str(key)]
-        if isinstance(value, dict):
-            _merge(tree, origins, keys, value, origin)
-        else:
-            _put(tree, origins, keys, value, origin)
-
-
-def _put(tree: dict[str, Any], origins: dict[str, str], keys: list[str], value: object, origin: str) -> None:
-    node = tree
-    for depth, key in enumerate(keys[:-1]):
-        node = node.setdefault(key, {})
-        if not isinstance(node, dict):
-            name = ".".join(keys[: depth + 1])
-            raise ConfigError(f"{name} is one value, it has no {keys[depth + 1]} (from {origin})")
-    node[keys[-1]] = value
-    origins[".".join(keys)] = origin
-
-
-def _explain(error: ValidationError, origins: dict[str, str]) -> str:
-    lines = []
-    for item in error.errors():
-        path = [str(part) for part in item["loc"]]
-        dotted = ".".join(path)
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            message = "no such setting" + _suggest(path)
-        elif item["type"] in {"model_type", "dict_type", "model_attributes_type"}:
-            message = "is a section, not one value"
-        origin = next((where for key, where in origins.items() if dotted == key or dotted.startswith(f"{key}.")), None)
-        lines.append(f"{dotted}: {message}" if dotted else message)
-        if origin:
-            lines[-1] += f" (from {origin})"
-    return "\n".join(lines)
-
-
-def _suggest(path: list[str]) -> str:
-    section: type[BaseModel] = Settings
-    for key in path[:-1]:
-        annotation = section.model_fields[key].annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return ""
-        section = annotation
-    close = difflib.get_close_matches(path[-1], list(section.model_fields), n=1)
-    return f"; did you mean {'.'.join([*path[:-1], close[0]])}?" if close else ""
