@@ -1,4 +1,4 @@
-"""A chat completions endpoint on loopback that does what a test says, right or wrong."""
+"""A chat completions endpoint on loopback that does what a test says, right or wrong; and stages that ask it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+
+from tests.brain.talk import PATIENCE, Start, Talk, options
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -106,3 +108,19 @@ async def brain() -> AsyncIterator[Brain]:
     made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     yield made
     await runner.cleanup()
+
+
+@pytest.fixture
+async def start(brain: Brain) -> AsyncIterator[Start]:
+    """``await start(**options)`` gives a started stage, which is stopped at the end."""
+    talks: list[Talk] = []
+
+    async def begin(**fields: Any) -> Talk:
+        talk = Talk(options(brain.url, **fields))
+        talks.append(talk)
+        await asyncio.wait_for(talk.stage.start(), PATIENCE)
+        return talk
+
+    yield begin
+    for talk in talks:
+        await talk.stage.stop()
