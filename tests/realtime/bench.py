@@ -56,6 +56,11 @@ WORD = 7200
 """Samples of a spoken word: 0.3 s."""
 
 
+def message(text: str, **more: object) -> dict[str, object]:
+    """A typed item of the user's."""
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}], **more}
+
+
 class Bench:
     """Sees all that a session puts out, and checks what must hold whatever happens."""
 
@@ -311,3 +316,8 @@ class Bench:
             elif event["type"] == "conversation.item.truncated":
                 assert event["audio_end_ms"] >= 0
         assert order == [item.id for item in self.session.conversation.items]
+
+
+def manual(**limits: Any) -> Bench:
+    """A session without detected turns."""
+    return Bench(SessionConfig("Be brief.", "anna", detection=None), **limits)
