@@ -85,7 +85,7 @@ class Ears:
             self._model.encode(features),
             [self._prompt],
             beam_size=self._beam_size,
-            max_length=len(self._prompt) + most + 1,
+            max_length=2 * (most + 1),  # CTranslate2 makes half of it, or what the prompt leaves of it, if that is less
             return_no_speech_prob=True,
         )[0]
         if result.no_speech_prob >= NO_SPEECH:

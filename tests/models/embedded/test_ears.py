@@ -1,0 +1,42 @@
+"""The CPU's ears by their short window."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.cascade.listening import _espeak, error_rate
+from voicechat.assemble import AssembledPaths
+from voicechat.models.embedded.ears import LEAST_SECONDS, RATE, SPARE_TOKENS, TOKENS_PER_SECOND, Ears
+
+FAST = (
+    ("en-gb+f3", "I would like to know when the next train to the city leaves, and how long it takes to get there."),
+    ("en-us", "Please tell me how many days there are in a week, and how many weeks there are in a year."),
+)
+
+
+@pytest.fixture(scope="module")
+def ears(models: AssembledPaths) -> Ears:
+    return Ears(str(models.ears), threads=1, beam_size=3)
+
+
+@pytest.mark.parametrize(("voice", "text"), FAST)
+def test_who_speaks_fast_is_heard_to_the_end(ears: Ears, voice: str, text: str) -> None:
+    """With more tokens than half of the bound, which is what CTranslate2 makes of it."""
+    sound = _espeak(voice, 260)(text).astype(np.float32)
+    most = int(SPARE_TOKENS + TOKENS_PER_SECOND * len(sound) / RATE)
+    heard = ears._transcribe_short(sound, LEAST_SECONDS, most)
+    assert heard is not None
+    assert error_rate(text, heard) <= 0.2
+    assert heard.split()[-1] == text.split()[-1]
+    assert ears.transcribe(sound) == heard
+
+
+def test_the_bound_is_met_to_the_token(ears: Ears) -> None:
+    """One token more than the bound is a loop, as many as the bound are a text."""
+    sound = _espeak("en-gb+f3", 140)("What is the capital of France?").astype(np.float32)
+    heard = ears._transcribe_short(sound, LEAST_SECONDS, 40)
+    assert heard is not None
+    count = len(ears._tokenizer.encode(f" {heard}"))
+    assert ears._transcribe_short(sound, LEAST_SECONDS, count) == heard
+    assert ears._transcribe_short(sound, LEAST_SECONDS, count - 1) is None
