@@ -1,4 +1,4 @@
-"""A cascade without models for the faces' tests, served on a loopback port."""
+"""A cascade without models for the faces' tests, served on a loopback port; and sessions over other doubles."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 from aiohttp import ClientSession, web
 from openai import AsyncOpenAI
 
+from tests.cascade_double import DoubleCascade
+from tests.faces.webrtc_bench import Bench
+from tests.ws_server import SERVER_EVENT, Server
 from voicechat.cascade.api import (
     EARS_RATE,
     PCM_RATE,
@@ -223,3 +227,37 @@ async def client(url: str) -> AsyncIterator[AsyncOpenAI]:
     """The unmodified client of the ``openai`` package, without its retries."""
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as openai:
         yield openai
+
+
+@pytest.fixture
+async def serve_ws() -> AsyncIterator[Callable[..., Awaitable[Server]]]:
+    """``await serve_ws(cascade, **settings)`` starts the whole application over a double cascade."""
+    servers: list[Server] = []
+
+    async def start(cascade: DoubleCascade | None = None, **settings: Any) -> Server:
+        server = Server(cascade or DoubleCascade(), FaceSettings(**settings))
+        await server.start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        await server.stop()
+
+
+@pytest.fixture
+async def make_bench() -> AsyncIterator[Callable[..., Bench]]:
+    """``make_bench(cascade, **limits)`` opens a session over WebRTC; each is closed and checked at the end."""
+    benches: list[Bench] = []
+
+    def factory(cascade: DoubleCascade | None = None, **limits: Any) -> Bench:
+        benches.append(Bench(cascade or DoubleCascade(), **limits))
+        return benches[-1]
+
+    yield factory
+    for bench in benches:
+        bench.session.on_closed("test over")
+        await asyncio.wait_for(bench.session.wait_closed(), 5)
+        for event in bench.events:
+            SERVER_EVENT.validate_python(event)
+        assert all(response.cancelled.is_set() or response.ended for response in bench.cascade.responses)
