@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from dataclasses import fields, replace
 
 import pytest
@@ -11,8 +13,27 @@ from hypothesis import strategies as st
 
 from voicechat.models.embedded.voicebox import VoiceBoxNet
 from voicechat.models.embedded.weights import VoiceBoxConfig
-from voicechat.train.codec import Listener, hearing_loss
-from voicechat.train.gan import Made, Pull, Window, empty_window, make, pitch_loss, wave_loss
+from voicechat.train.codec import (
+    Discriminators,
+    Listener,
+    MelLoss,
+    ValleyLoss,
+    feature_loss,
+    fool_loss,
+    hearing_loss,
+)
+from voicechat.train.gan import (
+    Critics,
+    Made,
+    Pull,
+    VoiceMeans,
+    Window,
+    empty_window,
+    gan_step,
+    make,
+    pitch_loss,
+    wave_loss,
+)
 
 CPU = torch.device("cpu")
 BATCH, TOKENS = 3, 10
@@ -21,30 +42,91 @@ SIZE = torch.hann_window(960)
 
 
 def test_the_pull_waits_for_a_mel_loss_to_go_by() -> None:
-    pull = Pull(CPU)
-    first = pull.weight.item()
-    pull.steer(0.1, 1.2)
-    assert pull.weight.item() == first
-    pull.settle(0.3)
-    pull.steer(0.3, 1.2)
-    assert pull.weight.item() > first, "the mel loss may still rise"
+    pull = Pull(2, CPU)
+    first = pull.weights.tolist()
+    pull.steer([0.1, math.nan], 1.2)
+    assert pull.weights.tolist() == first
+    pull.settle([0.3, math.nan])
+    pull.steer([0.3, 0.4], 1.2)
+    assert pull.weights[0] > first[0], "the mel loss may still rise"
+    assert pull.weights[1] == first[1], "it is this voice's first mel loss"
     for _ in range(100):
-        pull.steer(0.5, 1.2)
-    assert 0 < pull.weight.item() < first
+        pull.steer([0.5, 0.4], 1.2)
+    assert 0 < pull.weights[0] < first[0] < pull.weights[1], "each voice has its own"
+    before = pull.weights.tolist()
+    pull.steer([math.nan, math.nan], 1.2)
+    assert pull.weights.tolist() == before
 
 
-@given(st.lists(st.floats(0, 10), max_size=50), st.floats(0.01, 1), st.floats(1, 2))
-def test_the_pull_stays_within_bounds_and_survives_a_checkpoint(mels: list[float], before: float, slack: float) -> None:
-    pull = Pull(CPU)
-    weight = pull.weight
-    pull.settle(before)
-    for mel in mels:
-        pull.steer(mel, slack)
-        assert 0.01 < pull.weight.item() <= 10
-    assert pull.weight is weight, "a captured step reads this tensor"
-    other = Pull(CPU)
+_MELS = st.floats(0, 10) | st.just(math.nan)
+
+
+@given(st.lists(st.tuples(_MELS, _MELS), max_size=50), st.floats(0.01, 1), st.floats(1, 2))
+def test_the_pull_stays_within_bounds_and_survives_a_checkpoint(
+    mels: list[tuple[float, float]], before: float, slack: float
+) -> None:
+    pull = Pull(2, CPU)
+    weights = pull.weights
+    pull.settle([before, 2 * before])
+    for both in mels:
+        pull.steer(both, slack)
+        assert ((pull.weights > 0.01) & (pull.weights <= 10)).all()
+    assert pull.weights is weights, "a captured step reads this tensor"
+    other = Pull(2, CPU)
     other.load_state_dict(pull.state_dict())
-    assert other.state_dict() == pull.state_dict() and torch.equal(other.weight, weight)
+    assert other.state_dict() == pull.state_dict() and torch.equal(other.weights, weights)
+
+
+def test_means_by_voice() -> None:
+    means = VoiceMeans(3, CPU)
+    means.add(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([0, 2, 2]))
+    means.add(torch.tensor([4.0]), torch.tensor([2]))
+    heart, joe, alto = means.take()
+    assert (heart, alto) == (1.0, 4.0) and math.isnan(joe)
+    assert all(math.isnan(mean) for mean in means.take())
+
+
+def test_losses_are_of_each_sequence() -> None:
+    torch.manual_seed(0)
+    critics = Discriminators()
+    real, made = torch.randn(2, 2, 960 * 6)
+    made[1] = real[1]
+    with torch.no_grad():
+        verdicts = critics(real), critics(made)
+        alone = critics(made[:1])
+    mels, features, fooled = MelLoss()(made, real), feature_loss(*verdicts), fool_loss(verdicts[1])
+    assert mels.shape == features.shape == fooled.shape == (2,)
+    assert mels[0] > 0.1 and features[0] > 0.1
+    assert mels[1].item() == features[1].item() == 0
+    assert fooled[0].item() == pytest.approx(fool_loss(alone)[0].item(), rel=1e-4)
+
+
+def test_the_discriminators_pull_a_voice_by_its_own_weight() -> None:
+    """What reaches a sequence's sound from them goes by the weight of its voice."""
+    torch.manual_seed(0)
+    window = spoken()
+    window.voices.copy_(torch.tensor([0, 1, 0])[:, None].expand(-1, TOKENS))
+    critics = Critics(MelLoss(), ValleyLoss(), Listener(16, 1).eval(), Discriminators(), SIZE)
+    window.voiced.fill_(False)
+    decoder = VoiceBoxNet(VoiceBoxConfig(width=8, token_blocks=1, frame_blocks=1, expansion=1, voices=2))
+    with torch.no_grad():
+        decoder.head.bias += 4.0  # an untrained decoder is nearly silent
+
+    def moved(weights: list[float]) -> tuple[list[float], list[float]]:
+        """Lengths of the gradients of the two voices' embeddings; what a step measures of the sequences."""
+        own = copy.deepcopy(decoder)
+        optimizers = torch.optim.SGD(own.parameters(), 0.0), torch.optim.SGD(critics.judges.parameters(), 0.0)
+        pull, judged = torch.tensor(weights), slice(960, 960 * 6)
+        step = gan_step(window, judged, critics, own, optimizers, pull, lambda: torch.autocast("cpu", enabled=False))
+        torch.manual_seed(1)
+        measures = step()
+        assert own.voice is not None and own.voice.weight.grad is not None
+        return own.voice.weight.grad.norm(dim=1).tolist(), measures[7:].tolist()
+
+    (small, other), mels = moved([0.0, 0.3])
+    (large, same), _ = moved([100.0, 0.3])
+    assert len(mels) == BATCH and min(mels) > 0
+    assert large / same > 2 * small / other, "all gradients together are cut to one length"
 
 
 def test_worse_sound_is_worse_heard() -> None:

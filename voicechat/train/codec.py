@@ -56,9 +56,8 @@ class MelLoss(nn.Module):
         self.mels = nn.ModuleList(LogMel(n, n // 4, b) for n, b in ((256, 40), (512, 80), (1024, 100), (2048, 128)))
 
     def forward(self, made: Tensor, real: Tensor) -> Tensor:
-        """Two sounds [B, N] to a scalar."""
-        losses = [F.l1_loss(mel(made), mel(real)) for mel in self.mels]
-        return torch.stack(losses).mean()
+        """Two sounds [B, N] to the distance of each pair, [B]."""
+        return torch.stack([(mel(made) - mel(real)).abs().mean((1, 2)) for mel in self.mels]).mean(0)
 
 
 class ValleyLoss(nn.Module):
@@ -235,16 +234,20 @@ def judge_loss(real: Verdicts, made: Verdicts) -> Tensor:
 
 
 def fool_loss(made: Verdicts) -> Tensor:
-    """Hinge loss of the generator, summed over the discriminators."""
-    return torch.stack([-score.float().mean() for score, _ in made]).sum()
+    """Hinge loss of the generator on each sequence [B], summed over the discriminators."""
+    return torch.stack([-score.float().flatten(1).mean(1) for score, _ in made]).sum(0)
 
 
 def feature_loss(real: Verdicts, made: Verdicts) -> Tensor:
-    """L1 distance of the discriminators' features, each layer's beside its size in real sound; summed."""
+    """L1 distance of the discriminators' features on each sequence [B], each layer's beside its size in real sound;
+    summed."""
     parts = [part for (_, r), (_, m) in zip(real, made, strict=True) for part in _distances(m, r)]
-    return torch.stack(parts).sum()
+    return torch.stack(parts).sum(0)
 
 
 def _distances(made: list[Tensor], real: list[Tensor]) -> list[Tensor]:
-    """L1 distance of each layer's features beside their size in real sound."""
-    return [F.l1_loss(m.float(), r.float()) / (r.float().abs().mean() + 1e-4) for m, r in zip(made, real, strict=True)]
+    """L1 distance of each layer's features [B], beside their size in all of the real sound."""
+    return [
+        (m.float() - r.float()).abs().flatten(1).mean(1) / (r.float().abs().mean() + 1e-4)
+        for m, r in zip(made, real, strict=True)
+    ]

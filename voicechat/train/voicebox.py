@@ -47,6 +47,7 @@ from voicechat.train.gan import (
     WAVE_WEIGHT,
     Critics,
     Pull,
+    VoiceMeans,
     empty_window,
     gan_step,
     make,
@@ -85,10 +86,11 @@ class VoiceBoxPlan:
     codec_steps: int = 20_000
     codec_seconds: float | None = None
     gan_batch: int = 32
-    slack: tuple[float, float] = (1.03, 1.15)
-    """How far the mel loss may rise above what it was before the discriminators, at the GAN's start and end.
+    slack: tuple[float, float] = (1.02, 1.08)
+    """How far each voice's mel loss may rise above what it was before the discriminators, at the GAN's start and end.
 
-    At 1.25 a voice with 4 of 20 hours was understood half as well as before (WER 9 -> 20 %), for no more DNSMOS.
+    Where it rose by 21 % (others: 6 %), a voice lost by the GAN what the others gained. At 1.25 a
+    voice with 4 of 20 hours was understood half as well as before (WER 9 -> 20 %), for no more DNSMOS.
     """
     smoothing: float = 0.999
     """The decoder that is kept is a running mean of the GAN's, with this memory per step."""
@@ -201,7 +203,7 @@ class VoiceBoxTraining:
                     values, _ = self.encoder(window.sound)
                     made = make(window, self.decoder, values)
                     logits = self.phonemes(values)
-                    mel = self.mel(made.sound, window.sound)
+                    mel = self.mel(made.sound, window.sound).mean()
                     wave, pitch = wave_loss(made, window, self.decoder.window), pitch_loss(made, window)
                 phoneme, right = self._labelled(logits)
                 loss = loss + MEL_WEIGHT * mel + WAVE_WEIGHT * wave + PITCH_WEIGHT * pitch + phoneme
@@ -313,7 +315,7 @@ class VoiceBoxTraining:
     @torch.inference_mode()
     def _held_loss(self) -> float:
         self.decoder.eval()
-        losses = [self.mel(self._again(held), self._held_sound(held)).item() for held in self._held(45)]
+        losses = [self.mel(self._again(held), self._held_sound(held)).mean().item() for held in self._held(45)]
         self.decoder.train()
         return float(np.mean(losses)) if losses else float("nan")
 
@@ -381,7 +383,8 @@ class VoiceBoxTraining:
 
     def _train_gan(self) -> None:
         plan = self.plan
-        critics, pull = self._critics(), Pull(self.device)
+        voices = len(self.work.voices())
+        critics, pull = self._critics(), Pull(voices, self.device)
         optimizers = (
             make_optimizer(self.decoder.parameters(), 2e-4, self.device),
             make_optimizer(critics.judges.parameters(), 2e-4, self.device),
@@ -397,9 +400,10 @@ class VoiceBoxTraining:
         first = (plan.window - plan.judged) * TOKEN_SAMPLES * 3 // 4
         judged = slice(first, first + plan.judged * TOKEN_SAMPLES)
         window = self.window[: plan.gan_batch]
-        step = gan_step(window, judged, critics, self.decoder, optimizers, pull.weight, self._autocast)
+        step = gan_step(window, judged, critics, self.decoder, optimizers, pull.weights, self._autocast)
         graphed = GraphedStep(step, list(optimizers), self.capture)
-        curve, recent, mels = Curve(self.work, "voicebox-gan"), RunningMean(), RunningMean()
+        names = (*_LOSSES, "fool", "feature", "judge")
+        curve, recent, mels = Curve(self.work, "voicebox-gan"), RunningMean(), VoiceMeans(voices, self.device)
         shown = budget.elapsed
         for number in budget.run():
             alone = number < plan.judges_alone
@@ -407,17 +411,17 @@ class VoiceBoxTraining:
             set_rate(optimizers[1], 2e-4 * budget.rate(100, 0.2))
             self._draw(plan.gan_batch)
             measures = graphed()
-            recent.add(measures)
-            mels.add(measures[:1])
+            recent.add(measures[: len(names)])
+            mels.add(measures[len(names) :], window.voice)
             self._follow(mean, number)
             if number == plan.judges_alone - 1:
-                pull.settle(mels.take()[0])
+                pull.settle(mels.take())
             elif not alone and number % plan.steering == 0:
                 low, high = plan.slack
-                pull.steer(mels.take()[0], low + (high - low) * min(1.0, 2 * budget.fraction))
+                pull.steer(mels.take(), low + (high - low) * min(1.0, 2 * budget.fraction))
             if number % plan.report == 0 or number == plan.gan_steps - 1:
-                named = dict(zip((*_LOSSES, "fool", "feature", "judge"), recent.take(), strict=True))
-                curve.add(budget, **named, pull=pull.weight.item())
+                pulls = {f"pull_{v}": w for v, w in zip(self.work.voices(), pull.weights.tolist(), strict=True)}
+                curve.add(budget, **dict(zip(names, recent.take(), strict=True)), **pulls)
             if number % 2000 == 1999:
                 save_training(path, parts, budget)
                 save_checkpoint(self.work.file(DECODER_FILE), mean.state_dict())
