@@ -42,6 +42,9 @@ class TonesAsTeachers:
     def __contains__(self, voice: str) -> bool:
         return voice == "anna"
 
+    def prepare(self) -> None:
+        """Nothing has to be."""
+
     def speak(self, voice: str, text: str, seed: int) -> np.ndarray:
         return tone(WORD_S * (len(text.split()) - 1))
 

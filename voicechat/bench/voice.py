@@ -19,7 +19,6 @@ import shlex
 import sys
 import time
 from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from voicechat.bench.voice_judges import Panel
     from voicechat.bench.voice_sounds import Kept, Pcm, Teachers, Text
+    from voicechat.bench.voice_workers import Workers
     from voicechat.config import Settings
 
 HELD_OUT = Path(__file__).with_name("held_out.json")
@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="who taught a voice, as for voicechat train; may be repeated (known for heart and joe)",
     )
     parser.add_argument("--concurrency", type=positive, default=3, metavar="N", help="texts at a time (3)")
+    parser.add_argument("--processes", type=positive, default=1, metavar="N", help="of teachers and judges (1)")
     parser.add_argument("--ears", type=Path, metavar="DIR", help="faster-whisper tiny.en (the one that is served with)")
     parser.add_argument("--strong", type=Path, metavar="DIR", help="a stronger faster-whisper model, asked as well")
     parser.add_argument("--images", type=Path, metavar="DIR", help="draw spectrograms of a few texts of each voice")
@@ -98,6 +99,7 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
     from voicechat.bench.voice_judges import Panel
     from voicechat.bench.voice_report import SCHEMA
     from voicechat.bench.voice_sounds import Kept, Teachers, default_teachers, load_texts
+    from voicechat.bench.voice_workers import Workers
 
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     machine, settings = machine_facts(), settings_of(options)
@@ -120,13 +122,16 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
         try:
             wanted = [*default_teachers([v for v in voices if not _named(v, options.teacher)]), *options.teacher]
             teachers = Teachers(settings.data_dir / "bench" / "teachers", wanted)
-        except ValueError as error:
+            await asyncio.to_thread(teachers.prepare)
+        except (ValueError, FileNotFoundError) as error:
             raise BenchError(str(error), 2) from None
         notes = [*panel.notes]
         notes += [
             f"{voice}: no teacher is known; give --teacher {voice}=…" for voice in voices if voice not in teachers
         ]
-        run = _Run(options, http, base, client.headers, str(served["id"]), texts, Kept(work), teachers, panel)
+        kept = Kept(work)
+        workers = stack.enter_context(Workers(options.processes, kept, teachers, panel))
+        run = _Run(options, http, base, client.headers, str(served["id"]), texts, kept, teachers, panel, workers)
         for note in notes:
             say(note)
         found = {voice: await run.voice(voice) for voice in voices}
@@ -201,12 +206,11 @@ class _Run:
         kept: Kept,
         teachers: Teachers,
         panel: Panel,
+        workers: Workers,
     ) -> None:
         self._options, self._http, self._base, self._headers = options, http, base, headers
         self._model, self._texts, self._kept, self._teachers, self._panel = model, texts, kept, teachers, panel
-        self._asking = asyncio.Semaphore(options.concurrency)
-        self._teaching = ThreadPoolExecutor(1, thread_name_prefix="teacher")
-        self._judging = ThreadPoolExecutor(1, thread_name_prefix="judge")
+        self._asking, self._workers = asyncio.Semaphore(options.concurrency), workers
 
     async def voice(self, voice: str) -> dict[str, Any]:
         """Everything of one voice."""
@@ -241,17 +245,19 @@ class _Run:
 
     async def _known(self, voice: str, system: str, number: int, text: Text) -> dict[str, Any]:
         """What is known of one sound; made, and judged by those judges who have not been asked yet."""
+        from voicechat.bench.voice_sounds import TEACHER
+
         loop = asyncio.get_running_loop()
         known = self._kept.read(voice, system, text)
         if known is None:
-            async with self._asking:
+            async with contextlib.nullcontext() if system == TEACHER else self._asking:
                 pcm = await self._speak(voice, system, number, text)
             known = {"key": text.key, "text": text.text, "samples": len(pcm)}
             await loop.run_in_executor(None, self._kept.write, voice, system, text, known, pcm)
             del pcm  # it may be long until the judges come to it
         asked = tuple(name for name in self._panel.names if name not in known)
         if asked:
-            known |= await loop.run_in_executor(self._judging, self._judge, voice, system, text, asked)
+            known |= await self._workers.judge(voice, system, text, asked)
             self._kept.write(voice, system, text, known)
         return known
 
@@ -259,8 +265,7 @@ class _Run:
         from voicechat.bench.voice_sounds import MODES, TEACHER, speak
 
         if system == TEACHER:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._teaching, self._teachers.speak, voice, text.text, _SEED + number)
+            return await self._workers.speak(voice, text.text, _SEED + number)
         body = {
             "model": self._model,
             "voice": voice,
@@ -269,9 +274,6 @@ class _Run:
             "seed": _SEED + number,
         }
         return await speak(self._http, self._base, self._headers, body, self._options.timeout)
-
-    def _judge(self, voice: str, system: str, text: Text, asked: tuple[str, ...]) -> dict[str, Any]:
-        return self._panel.judge(self._kept.sound(voice, system, text), asked)
 
     def _draw(self, voice: str, systems: Sequence[str], known: dict[str, dict[str, Any]]) -> list[str]:
         """Spectrograms of a few texts that every system has spoken."""

@@ -64,22 +64,43 @@ class Transcriber:
         return " ".join(heard)
 
 
-def _dnsmos(pcm: Pcm, low: Floats) -> dict[str, float]:
+class _Dnsmos:
     """Means over windows of 9.01 s, 4 s apart; a shorter sound is repeated until it fills one.
 
     (Left to itself ``speechmos`` doubles a sound until it is long enough and moves on by 1 s: up to nine windows that
-    hold the same.)
+    hold the same. It also takes all cores.)
     """
+
+    def __init__(self) -> None:
+        self._score: Any = None
+
+    def __call__(self, pcm: Pcm, low: Floats) -> dict[str, float]:
+        if self._score is None:
+            self._score = _scorer()
+        sound = np.clip(low, -1.0, 1.0)
+        if len(sound) < DNSMOS_WINDOW:
+            sound = np.resize(sound, DNSMOS_WINDOW)
+        starts = range(0, len(sound) - DNSMOS_WINDOW + 1, DNSMOS_HOP)
+        found = [self._score(sound[start : start + DNSMOS_WINDOW], LOW_RATE, False) for start in starts]
+        return {
+            name: round(float(np.mean([one[f"{name}_mos"] for one in found])), 4)
+            for name in ("ovrl", "sig", "bak", "p808")
+        }
+
+
+def _scorer() -> Any:
+    """``speechmos``'s DNSMOS, on one thread."""
+    import onnxruntime
     from speechmos import dnsmos
 
-    sound = np.clip(low, -1.0, 1.0)
-    if len(sound) < DNSMOS_WINDOW:
-        sound = np.resize(sound, DNSMOS_WINDOW)
-    starts = range(0, len(sound) - DNSMOS_WINDOW + 1, DNSMOS_HOP)
-    found = [dnsmos.run(sound[start : start + DNSMOS_WINDOW], LOW_RATE) for start in starts]
-    return {
-        name: round(float(np.mean([one[f"{name}_mos"] for one in found])), 4) for name in ("ovrl", "sig", "bak", "p808")
-    }
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    folder = Path(dnsmos.__file__).parent / "dnsmos_models"
+    primary, p808 = (str(folder / name) for name in ("sig_bak_ovr.onnx", "model_v8.onnx"))
+    scorer = dnsmos.DNSMOS(primary, p808)
+    scorer.onnx_sess = onnxruntime.InferenceSession(primary, options, providers=["CPUExecutionProvider"])
+    scorer.p808_onnx_sess = onnxruntime.InferenceSession(p808, options, providers=["CPUExecutionProvider"])
+    return scorer
 
 
 class _Speaker:
@@ -117,7 +138,7 @@ class Panel:
         self._judges: dict[str, Judge] = {f"{HEARD}{name}": Transcriber(path) for name, path in transcribers.items()}
         self._judges |= {"pitch": _pitch, "spoken_s": _spoken}
         if self._installed("dnsmos", "speechmos", "librosa", "onnxruntime"):
-            self._judges["dnsmos"] = _dnsmos
+            self._judges["dnsmos"] = _Dnsmos()
         if self._installed("speaker", "resemblyzer", "librosa"):
             self._judges["speaker"] = _Speaker()
 

@@ -93,10 +93,14 @@ class Teachers:
     def __contains__(self, voice: str) -> bool:
         return voice in self._plans
 
+    def prepare(self) -> None:
+        """Make the models, where they are not made yet. Raises ``ValueError`` or ``FileNotFoundError``."""
+        for plan in self._plans.values():
+            plan.prepare(self._work)
+
     def speak(self, voice: str, text: str, seed: int) -> Pcm:
-        """int16 ``[n]`` at 24 kHz; nothing if there is nothing to say."""
+        """int16 ``[n]`` at 24 kHz; nothing if there is nothing to say. After :meth:`prepare`."""
         if voice not in self._made:
-            self._plans[voice].prepare(self._work)
             self._made[voice] = self._plans[voice].make(self._work)
         teacher = self._made[voice]
         rows = [mark.symbol for mark in teacher.read(text)]
