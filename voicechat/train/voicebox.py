@@ -118,7 +118,7 @@ class VoiceBoxPlan:
     """Packaged weights whose decoder is trained on; its codes keep their meaning."""
     encoder: Path | None = None
     """The encoder of these codes, if it was kept (:data:`ENCODER_FILE`)."""
-    plain_steps: int = 10_000
+    plain_steps: int = 16_000
     """Steps of the packaged decoder on the codes of the new encoder, before the GAN."""
     plain_seconds: float | None = None
     snapshot_seconds: float | None = None
@@ -429,6 +429,8 @@ class VoiceBoxTraining:
                 shown = budget.elapsed
                 self._snapshot(mean, number)
         save_training(path, parts, budget)
+        if plan.snapshot_seconds is not None:
+            self._snapshot(mean, budget.step)
         self._mix_with_plain(mean)
         torch.backends.cudnn.benchmark = False
         self._match_spectrum()
