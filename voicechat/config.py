@@ -219,7 +219,7 @@ class EarsSettings(_Section):
     """Speech to text for Thinkers that can't hear."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the server's device")
-    threads: int = Field(default=2, ge=1, description="of each worker")
+    threads: int = Field(default=1, ge=1, description="of each worker")
     workers: int = Field(default=1, ge=1, description="sounds heard at once, on the CPU")
     beam_size: int = Field(default=3, ge=1, description="on the CPU; on a GPU the likeliest token is taken")
     compute_type: Literal["int8", "int8_float32", "float32", "float16", "int8_float16"] = Field(

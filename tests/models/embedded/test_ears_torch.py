@@ -15,7 +15,7 @@ import torch
 
 from tests.cascade.listening import SPEAKERS, error_rate
 from voicechat.assemble import AssembledPaths
-from voicechat.models.embedded.ears import RATE, Ears
+from voicechat.models.embedded.ears import LEAST_SECONDS, RATE, SILENCE_SECONDS, Ears
 from voicechat.models.embedded.ears_torch import FULL_FRAMES, Said, TorchEars, _full, _Piece, _short, cut
 from voicechat.models.embedded.ears_whisper import LogMel, read_weights
 
@@ -59,7 +59,7 @@ def sounds() -> list[Sound]:
     speak = [SPEAKERS[name] for name in ("espeak-us", "espeak-gb-female")]
     said = [speak[number % 2](question).astype(np.float32) for number, question in enumerate(QUESTIONS)]
     noise = np.random.default_rng(0).normal(0, 0.01, 2 * RATE).astype(np.float32)
-    long = np.concatenate([said[3], said[2], said[3], said[2]])[: 25 * RATE]
+    long = np.concatenate([said[3], said[2]] * 3)[: 25 * RATE]
     return [*said, long, np.zeros(RATE, np.float32), noise, np.zeros(0, np.float32)]
 
 
@@ -69,7 +69,7 @@ def features_of(reference: Ears, piece: _Piece) -> Sound:
 
     extract = reference._model.feature_extractor
     if piece.short:
-        seconds = max(12.0, len(piece.pcm) / RATE + 8.0)
+        seconds = max(LEAST_SECONDS, len(piece.pcm) / RATE + SILENCE_SECONDS)
         return np.asarray(extract(np.pad(piece.pcm, (0, int(seconds * RATE) - len(piece.pcm))))[:, : piece.frames])
     return np.asarray(pad_or_trim(extract(piece.pcm)[:, :-1]))
 
@@ -80,7 +80,7 @@ def test_features_and_encoder_in_a_batch_of_different_lengths(
     """Each row is what faster-whisper makes of it alone, whatever stands beside it."""
     pieces = [_short(sound) for sound in sounds[:5]]
     assert [piece.short for piece in pieces] == [True] * 4 + [False]
-    assert pieces[0].frames == 1200 < pieces[3].frames < pieces[4].frames == FULL_FRAMES
+    assert pieces[0].frames == 100 * LEAST_SECONDS < pieces[3].frames < pieces[4].frames == FULL_FRAMES
     features = ears.features(pieces)
     with torch.inference_mode():
         encoded = ears._net.encode(features, [piece.frames for piece in pieces])
