@@ -108,13 +108,14 @@ class GraphDecoder:
         # Of each size and length: what goes in, and its graph, out of which come PCM and phase.
         self._graphs: dict[tuple[int, int], tuple[Chunks, Captured[tuple[Tensor, Tensor]]]] = {}
         with torch.inference_mode():
-            pool = torch.cuda.graph_pool_handle() if graphs else None
+            # All on one stream: memory that one graph has done with serves the next only there.
+            pool, stream = (torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)) if graphs else (None, None)
             for length in sorted(steps, reverse=True):
                 for size in reversed(self._sizes):
                     chunks = Chunks.of(_silence(length, size)).to(device)
                     step = partial(_to_pcm, self._net, chunks)
-                    if graphs:
-                        self._graphs[size, length] = chunks, capture(step, torch.cuda.Stream(device), pool)
+                    if stream is not None:
+                        self._graphs[size, length] = chunks, capture(step, stream, pool)
                     else:
                         step()
             torch.cuda.synchronize(device)
