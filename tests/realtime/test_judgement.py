@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.realtime.bench import Bench
-from voicechat.realtime.endpoint import AGAIN_MS
+from voicechat.realtime.endpoint import AGAIN_MS, BEHIND_MS
 from voicechat.realtime.judgement import PATIENCE, is_listening, may_go_on, sounds_finished
 
 
@@ -101,7 +101,7 @@ def test_patience_follows_the_words_and_the_eagerness(eagerness, finished, unfin
 
 @pytest.mark.parametrize(
     ("eagerness", "both", "words", "sound", "neither"),
-    [("low", 0.7, 1.7, 2.4, 8.0), ("auto", 0.46, 0.76, 1.0, 4.0), ("high", 0.24, 0.5, 0.6, 2.0)],
+    [("low", 0.7, 1.7, 2.4, 8.0), ("auto", 0.5, 0.76, 1.0, 4.0), ("high", 0.24, 0.5, 0.6, 2.0)],
 )
 def test_patience_follows_both(eagerness, both, words, sound, neither):
     def seconds(text: str, probability: float) -> float:
@@ -161,6 +161,40 @@ def test_going_on_makes_the_judgement_void():
     assert "input_audio_buffer.committed" in bench.kinds()
 
 
+def test_the_sound_is_judged_before_the_pause_with_silence_made_up():
+    bench = listening(judged=True)
+    bench.hear(0.6, True)
+    bench.hear(0.08, False)
+    assert not bench.judgements
+    bench.hear(0.02, False)
+    (first,) = bench.judgements.values()
+    assert len(first.sound.samples) == (600 + BEHIND_MS) * 16
+    assert not first.sound.samples[-(BEHIND_MS - 100) * 16 :].any()
+    bench.judge(0.99)
+    bench.hear(0.16, False)
+    bench.understand("What time is it?")
+    bench.say("Hi")
+    bench.hear(0.24, False)
+    assert "input_audio_buffer.committed" in bench.kinds(), "what was known before the pause counts in it"
+
+
+def test_a_silence_that_becomes_no_pause_is_judged_for_nothing():
+    bench = listening(judged=True)
+    bench.hear(0.6, True)
+    bench.hear(0.12, False)
+    (first,) = bench.judgements
+    bench.hear(0.02, True)
+    assert not bench.judgements, "called off"
+    bench.take(bench.session.on_judged(first, 0.99))
+    bench.hear(0.12, False)
+    bench.judge(0.01)
+    bench.hear(0.14, False)
+    bench.understand("What time is it?")
+    bench.say("Hi")
+    bench.hear(0.3, False)
+    assert "input_audio_buffer.committed" not in bench.kinds(), "only the new silence counts"
+
+
 def test_a_judgement_that_comes_late_does_nothing():
     bench = listening(judged=True)
     bench.hear(0.6, True)
@@ -208,7 +242,7 @@ def test_the_ears_begin_at_a_short_silence_and_their_text_is_used():
     bench.hear(0.04, False)
     bench.judge(0.99)
     bench.say("Hi")
-    bench.hear(0.22, False)
+    bench.hear(0.26, False)
     assert not bench.jobs and bench.asked()[-1] == ("user", "What time is it?")
     assert [e["transcript"] for e in bench.all("conversation.item.input_audio_transcription.completed")] == [
         "What time is it?"

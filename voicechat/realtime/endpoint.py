@@ -8,12 +8,18 @@ seems complete after enough silence, the first judgement counts as much as the n
 
 from __future__ import annotations
 
+import numpy as np
+
 from voicechat.cascade.api import EARS_RATE, EarsPcm
 from voicechat.realtime.judgement import PATIENCE, sounds_finished
 from voicechat.realtime.outbox import CancelJudge, Clip, JudgeTurn, Outbox
 
 AGAIN_MS = (1000, 2000, 4000)
 """Silences after which the sound is judged again, after the first time."""
+
+BEHIND_MS = 240
+"""So much silence makes a judgement better. What is lacking of it yet is made up: if the speaker goes on, the judgement
+is void anyway."""
 
 
 class Endpoint:
@@ -26,15 +32,9 @@ class Endpoint:
         self._last = 0
         self._job: int | None = None
         self._asked = 0
-        self._paused = False
         self._first: float | None = None
         self._sound: float | None = None
         self._words: bool | None = None
-
-    def pause(self) -> None:
-        """The speaker pauses."""
-        self.resume()
-        self._paused = True
 
     def resume(self) -> None:
         """The speaker goes on, or the turn has ended: nothing that was asked for matters any more."""
@@ -42,20 +42,21 @@ class Endpoint:
             self._out.add(CancelJudge(self._job))
         self._job = self._first = self._sound = self._words = None
         self._asked = 0
-        self._paused = False
 
     def due(self, silence_ms: int, eagerness: str) -> bool:
         """True if the sound is to be judged after so much silence. :meth:`judge` is to follow."""
-        if not self._judged or not self._paused or self._job is not None:
+        if not self._judged or self._job is not None:
             return False
         moments = (PATIENCE[eagerness].judge_ms, *AGAIN_MS)
         return self._asked < len(moments) and silence_ms >= moments[self._asked]
 
-    def judge(self, turn: EarsPcm) -> None:
-        """Judge by ``turn`` (float32 mono 16 kHz) with the silence after it."""
+    def judge(self, turn: EarsPcm, silence_ms: int) -> None:
+        """Judge by ``turn`` (float32 mono 16 kHz) with the silence at its end."""
         self._last += 1
         self._asked += 1
         self._job = self._last
+        if silence_ms < BEHIND_MS:
+            turn = np.pad(turn, (0, (BEHIND_MS - silence_ms) * EARS_RATE // 1000))
         self._out.add(JudgeTurn(self._last, Clip(turn, EARS_RATE)))
 
     def on_words(self, text: str | None) -> None:

@@ -54,7 +54,8 @@ class Patience:
 
     By both, sound and words: ``sure_ms`` if they agree that the turn is complete, ``words_ms`` or ``sound_ms`` if only
     the one says so. Where nobody judges the sound: ``finished_ms`` and ``unfinished_ms``, by the words. Whatever they
-    say: ``limit_ms``. The sound is first judged after ``judge_ms``: a little silence makes that judgement better.
+    say: ``limit_ms``. The sound is first judged after ``judge_ms``: while the ears still hear the words, before the reply
+    needs the processor.
     """
 
     judge_ms: int
@@ -77,15 +78,15 @@ SURE, UNSURE = 0.75, 0.05
 
 PATIENCE = {
     "low": Patience(300, 700, 1700, 2400, 700, 2500, 8000),
-    "medium": Patience(240, 460, 760, 1000, 420, 1300, 4000),
-    "auto": Patience(240, 460, 760, 1000, 420, 1300, 4000),
-    "high": Patience(160, 240, 500, 600, 240, 700, 2000),
+    "medium": Patience(100, 500, 760, 1000, 420, 1300, 4000),
+    "auto": Patience(100, 500, 760, 1000, 420, 1300, 4000),
+    "high": Patience(100, 240, 500, 600, 240, 700, 2000),
 }
 """By the ``eagerness`` of the protocol, whose limits are OpenAI's.
 
 Those of ``auto`` were chosen on the scripted set of ``voicechat bench realtime``, as a balance of cut-offs and time.
-A shorter ``sure_ms`` would gain little, because the reply is begun at the pause, and its first sound is not there much
-sooner.
+A reply is begun at the pause, and its first sound may be there sooner than ``sure_ms``: people pause so long between two
+sentences.
 """
 
 

@@ -74,6 +74,7 @@ class Listening:
         silence, detection = session.turns.silence_ms, session.config.detection
         if silence == 0:
             session.ears.speak_on()
+            self._endpoint.resume()
             if session.playback.held or session.replies.suspended:
                 self._question()
             elif session.config.transcription and self._speaks_on():
@@ -83,8 +84,8 @@ class Listening:
             self._was_nothing()
         elif silence >= UNDECIDED_MS and session.playback.held:
             session.yield_to_user()  # the ears are late
-        elif detection is not None and self._endpoint.due(silence, detection.eagerness):
-            self._endpoint.judge(session.turns.sound())
+        elif detection is not None and self._may_judge() and self._endpoint.due(silence, detection.eagerness):
+            self._endpoint.judge(session.turns.sound(), silence)
         elif PROBE_MS <= silence < PROBE_MS + FRAME_MS and self._may_probe():
             self._probe()
 
@@ -92,7 +93,6 @@ class Listening:
         """The speaker pauses after ``turn`` (float32 mono 16 kHz)."""
         ears = self._session.ears
         if self._semantic:
-            self._endpoint.pause()
             self._expect_end()
         if not ears.adopt():
             ears.guess(Clip(turn, EARS_RATE))
@@ -176,9 +176,14 @@ class Listening:
         session = self._session
         if not (self._semantic or session.config.transcription):
             return False
-        if session.turns.voiced_ms < session.limits.turns.min_speech_ms:
-            return False
-        return self._probed is None or session.out.now - self._probed >= PROBE_EVERY_S
+        return self._has_words() and (self._probed is None or session.out.now - self._probed >= PROBE_EVERY_S)
+
+    def _may_judge(self) -> bool:
+        """It is of use, and the turn has words."""
+        return self._semantic and self._has_words()
+
+    def _has_words(self) -> bool:
+        return self._session.turns.voiced_ms >= self._session.limits.turns.min_speech_ms
 
     def _guessed(self, text: str) -> None:
         """The speaker pauses after ``text``: was it meant as an interruption? Is it the end?"""
