@@ -54,8 +54,8 @@ class Patience:
 
     By both, sound and words: ``sure_ms`` if they agree that the turn is complete, ``words_ms`` or ``sound_ms`` if only
     the one says so. Where nobody judges the sound: ``finished_ms`` and ``unfinished_ms``, by the words. Whatever they
-    say: ``limit_ms``. The sound is first judged after ``judge_ms``: while the ears still hear the words, before the reply
-    needs the processor.
+    say: ``limit_ms``. The sound is first judged after ``judge_ms``: while the ears still hear the words, before the
+    reply needs the processor.
     """
 
     judge_ms: int
@@ -85,8 +85,8 @@ PATIENCE = {
 """By the ``eagerness`` of the protocol, whose limits are OpenAI's.
 
 Those of ``auto`` were chosen on the scripted set of ``voicechat bench realtime``, as a balance of cut-offs and time.
-A reply is begun at the pause, and its first sound may be there sooner than ``sure_ms``: people pause so long between two
-sentences.
+A reply is begun at the pause, and its first sound may be there sooner than ``sure_ms``: people pause so long between
+two sentences.
 """
 
 
