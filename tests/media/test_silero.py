@@ -141,3 +141,23 @@ def test_other_files_are_refused(tmp_path: Path, models: AssembledPaths):
         Silero(tmp_path / "text.onnx")
     with pytest.raises(ValueError, match="input_features"):
         Silero(models.detectors / SMART_TURN_FILE)
+
+
+def test_while_a_reply_is_heard_a_voice_far_below_the_users_is_somebody_else(silero, speech):
+    """Once the user has been heard; then it is forgotten little by little."""
+
+    def later(vad: SpeechVad, level_db: float, quiet_s: float = 1.0) -> int:
+        sound = np.concatenate([silence(quiet_s), speech * np.float32(10 ** (level_db / 20)), silence(0.5)])
+        return int(flags(vad, sound, strict=True).sum())
+
+    def known() -> SpeechVad:
+        vad = SpeechVad(silero)
+        assert flags(vad, np.concatenate([silence(1), speech, silence(1)])).sum() > 20
+        return vad
+
+    alone = later(SpeechVad(silero), -20)
+    assert alone > 20, "nobody is known yet"
+    assert later(known(), 0) > 20
+    assert later(known(), -6) > 20, "the user, turned away"
+    assert later(known(), -24) < 3, "below the user's level: somebody else"
+    assert later(known(), -24, quiet_s=40.0) > 20

@@ -44,6 +44,13 @@ RELEASE = 0.15
 STRICT_THRESHOLD = 0.7
 """Least threshold while a reply is being heard, of which the microphone may hear an echo."""
 
+BELOW_USER = 10 ** (-14 / 20)
+"""While a reply is being heard, a voice this far below the user's is somebody else's: people in the background, a
+television, the reply's own echo."""
+
+_USER_FRAMES = 100  # over so many voiced frames the user's level is a mean, of power
+_USER_DECAY = 10 ** (-0.5 / 20 * FRAME_MS / 1000)  # it is forgotten at 0.5 dB/s
+
 _AWAKE_FRAMES = 1000 // FRAME_MS
 _BEFORE_FRAMES = 160 // FRAME_MS
 _NOTHING = Windows(False, [])
@@ -51,15 +58,16 @@ _NOTHING = Windows(False, [])
 
 class Heard(NamedTuple):
     """A frame after the gate: did it pass, and did it wake Silero; what has to be run, and does its result count (not
-    if the frame completes no window, and only sound from before it is run)."""
+    if the frame completes no window, and only sound from before it is run); the frame's RMS (full scale = 1)."""
 
     passed: bool
     woken: bool
     taken: Windows
     counts: bool
+    level: float
 
 
-_UNHEARD = Heard(False, False, _NOTHING, False)
+_UNHEARD = Heard(False, False, _NOTHING, False, 0.0)
 
 
 class Vad(Protocol):
@@ -103,6 +111,8 @@ class FrameVad:
         self._vad = webrtcvad.Vad()
         self._room = RoomLevel()
         self._speaker = 0.0
+        self.level = 0.0
+        """RMS of the newest frame."""
         self.set_threshold(threshold)
 
     def set_threshold(self, threshold: float) -> None:
@@ -115,7 +125,7 @@ class FrameVad:
         nothing. Raises ValueError for any other length."""
         if frame.shape != (FRAME_SAMPLES,):
             raise ValueError(f"a frame has {FRAME_SAMPLES} samples, not {frame.shape}")
-        level = _rms(frame)
+        level = self.level = _rms(frame)
         spoken = bool(self._vad.is_speech(_int16(frame).tobytes(), EARS_RATE))
         floor = max(MIN_LEVEL, self._room.update(level) * ABOVE_ROOM, self._speaker * BELOW_SPEAKER)
         self._speaker *= _SPEAKER_DECAY
@@ -130,6 +140,8 @@ class SpeechVad:
 
     While the gate has been shut for a second, Silero rests: a quiet microphone costs next to nothing. When it opens,
     Silero begins afresh with the 160 ms before, so that nothing which was heard long ago makes it deaf.
+
+    It knows how loud the user is from what was said while nobody else spoke.
     """
 
     def __init__(self, silero: Silero, threshold: float = 0.5) -> None:
@@ -138,6 +150,8 @@ class SpeechVad:
         self._before: deque[EarsPcm] = deque(maxlen=_BEFORE_FRAMES)
         self._awake = 0
         self._speech = False
+        self._user = 0.0  # mean power of the user's voice
+        self._user_frames = 0  # of which it is the mean
         self.set_threshold(threshold)
 
     def set_threshold(self, threshold: float) -> None:
@@ -146,8 +160,8 @@ class SpeechVad:
         self._threshold = threshold
 
     def voiced(self, frame: EarsPcm, *, strict: bool = False) -> bool:
-        """True if ``frame`` (float32, shape ``[320]``) holds speech; ``strict`` asks for more certainty. Raises
-        ValueError for any other length."""
+        """True if ``frame`` (float32, shape ``[320]``) holds speech; ``strict`` asks for more certainty, and for the
+        user's level, as far as it is known. Raises ValueError for any other length."""
         heard = self.hear(frame)
         return self.decide(heard, self.stream.run(heard.taken), strict=strict)
 
@@ -171,7 +185,7 @@ class SpeechVad:
         self._awake -= 1
         own = self.stream.take(frame)
         taken = Windows(before.fresh or own.fresh, before.windows + own.windows)
-        return Heard(passed, woken, taken, bool(own.windows))
+        return Heard(passed, woken, taken, bool(own.windows), self._gate.level)
 
     def decide(self, heard: Heard, probability: float | None, *, strict: bool = False) -> bool:
         """The second half: with the probability that came of the run, for every frame in order."""
@@ -180,7 +194,15 @@ class SpeechVad:
         if heard.counts and probability is not None:
             threshold = max(self._threshold, STRICT_THRESHOLD) if strict else self._threshold
             self._speech = probability >= (max(threshold - RELEASE, 0.01) if self._speech else threshold)
-        return heard.passed and self._speech
+        self._user *= _USER_DECAY**2
+        if not heard.passed or not self._speech:
+            return False
+        power = heard.level**2
+        if strict:
+            return power >= self._user * BELOW_USER**2
+        self._user_frames = min(self._user_frames + 1, _USER_FRAMES)
+        self._user += (power - self._user) / self._user_frames
+        return True
 
 
 def _check_threshold(threshold: float) -> None:
