@@ -29,6 +29,9 @@ SPARE_TOKENS = 12
 """Nobody says more than this many tokens; a longer transcript is a loop."""
 NO_SPEECH = 0.9
 """Sounds that hold no speech with at least this probability have an empty transcript."""
+DOUBTFUL_SPEECH, UNLIKELY_WORDS = 0.6, -1.0
+"""So have those that hold none with the first probability, if the tokens' mean log probability is below the second:
+what is heard in a cough, or in people who talk far away."""
 
 
 class Ears:
@@ -86,9 +89,12 @@ class Ears:
             [self._prompt],
             beam_size=self._beam_size,
             max_length=2 * (most + 1),  # CTranslate2 makes half of it, or what the prompt leaves of it, if that is less
+            return_scores=True,
             return_no_speech_prob=True,
         )[0]
-        if result.no_speech_prob >= NO_SPEECH:
-            return ""
         tokens = result.sequences_ids[0]
+        likely = result.scores[0] * len(tokens) / (len(tokens) + 1)  # as Whisper counts, with the end of the text
+        doubtful = result.no_speech_prob >= DOUBTFUL_SPEECH and likely < UNLIKELY_WORDS
+        if result.no_speech_prob >= NO_SPEECH or doubtful:
+            return ""
         return None if len(tokens) > most else str(self._tokenizer.decode(tokens)).strip()
