@@ -16,6 +16,7 @@ from voicechat.realtime.judgement import PATIENCE, is_listening, may_go_on, soun
     [
         "Hello.", "Stop!", "What time is it?", 'He said "no."', "Yes.", "What is that for?", "What is 2 plus 2?",
         "When is the best time to go?", "When I was a child, we lived here.", "Where are you from?", "Who is that?",
+        "They do it very well.",
     ],
 )  # fmt: skip
 def test_finished(text):
@@ -27,7 +28,8 @@ def test_finished(text):
     [
         "", " ", "...", "I would like to", "I would like to...", "Well,", "I want a table for.", "Um.", "so -",
         "What is the?", "When I go to the beach.", "If it rains tomorrow?", "My phone number is 555.",
-        "I like tea but.", "Can you tell me?", "I would like to know.", "?", "My sister and I?",
+        "I like tea but.", "Can you tell me?", "I would like to know.", "?", "My sister and I?", "Well.",
+        "So, well.",
     ],
 )  # fmt: skip
 def test_unfinished(text):
@@ -36,7 +38,9 @@ def test_unfinished(text):
 
 def test_listening():
     assert all(map(is_listening, ["Mm-hm.", "uh-huh", "Yeah.", "Okay, I see.", "", "...", "Yeah Yeah Yeah Yeah Yeah"]))
+    assert all(map(is_listening, ["That's right.", "Oh, that is great!", "Exactly.", "Got it.", "Of course, yes."]))
     assert not any(map(is_listening, ["No.", "Stop", "Okay, stop.", "Yes, but", "I want", "right, sure, ah, oh, wow"]))
+    assert not any(map(is_listening, ["That's wrong.", "That is enough.", "Is it right?", "Got it wrong", "It is"]))
 
 
 def test_a_listener_may_go_on():

@@ -19,7 +19,7 @@ _OPEN_WORDS = frozenset(
 """After these something must follow, also if the ears heard a question."""
 
 _OPEN_STATEMENTS = frozenset(
-    "when that who without of to for from in on at by as than then his her is are was were am be like well".split()
+    "when that who without of to for from in on at by as than then his her is are was were am be like".split()
 )
 """After these, a statement goes on; a question may end with them ("what is that for?")."""
 
@@ -31,13 +31,19 @@ _LONG_NUMBER = re.compile(r"\d{3,}\.?$")
 
 _LISTENING = frozenset(
     "mm mmm hm hmm mhm mmhm mmhmm uh huh uhhuh um ah aha oh ooh wow yeah yep yup yes ok okay right sure cool nice i "
-    "see".split()
+    "see true great good exactly absolutely indeed really interesting amazing wonderful".split()
 )
+
+_LISTENING_PHRASES = re.compile(
+    r"\b(?:that s|that is|thats|it s|it is) (?=(?:right|true|cool|nice|great|good|interesting|amazing)\b)"
+    r"|\b(?:got it|of course)\b"
+)
+"""What else they say: "that's right". Taken out, but for the word that is one by itself."""
 
 _HUMS = frozenset("mm mmm hm hmm mhm mmhm mmhmm uh huh uhhuh um ah aha ooh wow".split())
 """Those of them after which nothing else is said."""
 
-AFTERTHOUGHT_MS = 320
+AFTERTHOUGHT_MS = 400
 """Silence after a word of a listener by which it is known that no "but" follows."""
 
 JUDGE_MS = 400
@@ -95,7 +101,7 @@ def is_listening(text: str) -> bool:
 
     A word counts once, however often it is said: the ears hear a drawn "yeah, yeah" as a whole row of them.
     """
-    words = _words(text)
+    words = _LISTENING_PHRASES.sub(" ", " ".join(_words(text))).split()
     return len(set(words)) <= 4 and all(word in _LISTENING for word in words)
 
 
@@ -114,6 +120,8 @@ def sounds_finished(text: str) -> bool:
     if not words or words[-1] in _OPEN_WORDS or tuple(words[-2:]) in _OPEN_PAIRS:
         return False
     if statement and (words[-1] in _OPEN_STATEMENTS or _LONG_NUMBER.search(text)):
+        return False
+    if words[-1] == "well" and (len(words) == 1 or words[-2].endswith(",")):  # but "they do it very well."
         return False
     return not _is_opening_clause(words)
 
