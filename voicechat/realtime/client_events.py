@@ -135,7 +135,7 @@ def parse_event(text: str | bytes) -> ClientEvent:
     if len(text) <= _SHORT:
         try:
             append = _append_decoder.decode(text)
-        except (ValueError, RecursionError):  # it is something else, or something is wrong with it: read it with care
+        except (msgspec.MsgspecError, ValueError, RecursionError):  # something else, or wrong: it is read with care
             pass
         else:
             short = append.event_id is not None and len(append.event_id) <= MAX_EVENT_ID
