@@ -15,7 +15,8 @@ from tests.cascade_double import DoubleCascade, tone
 from voicechat import cli
 from voicechat.bench import voice_judges, voice_sounds
 from voicechat.bench.voice_images import spectrogram
-from voicechat.bench.voice_report import voice_report
+from voicechat.bench.voice_judges import phrases
+from voicechat.bench.voice_report import found_failures, voice_report
 from voicechat.bench.voice_sounds import Kept, Text, load_texts
 from voicechat.cascade.api import StageFailed
 
@@ -31,6 +32,8 @@ class CountingEars:
 
     def __call__(self, pcm: np.ndarray, low: np.ndarray) -> str:
         return " ".join(["word"] * round(len(pcm) / 24_000 / WORD_S))
+
+    by_phrases = __call__
 
 
 class TonesAsTeachers:
@@ -106,7 +109,7 @@ def test_a_run_and_its_going_on(
     ours = anna["systems"]["latency"]
     assert ours["wer"]["tiny.en"] == {"percent": 0, "low": 0, "high": 0, "words": 10}
     assert ours["length"] == pytest.approx({"mean": (4 / 3 + 6 / 5) / 2, "least": 1.2, "most": 4 / 3}, rel=1e-3)
-    assert ours["failures"] == {"loop": 0, "skip": 0, "early end": 0, "long": 0, "any": 0, "share": 0}
+    assert ours["failures"] == {"loop": 0, "skip": 0, "early end": 0, "long": 0, "any": 0, "share": 0, "doubts": 0}
     assert ours["rate"] == pytest.approx(4 / WORD_S, rel=0.02)  # w, er, r, d
     assert ours["seconds"] == 3.0
     assert (ours["dnsmos"], ours["speaker"]) == (None, None)
@@ -183,6 +186,46 @@ def test_what_is_kept_is_kept_whole(tmp_path: Path) -> None:
     assert kept.read("anna", "quality", Text("a_b_c", "some words")) is None
     kept.write("anna", "latency", text, {"samples": 0}, pcm[:0])
     assert kept.sound("anna", "latency", text).size == 0
+
+
+def test_phrases_are_cut_in_the_pauses() -> None:
+    quiet = np.zeros(24_000 * 3 // 10, np.int16)
+    sound = np.concatenate((tone(0.5), quiet, tone(0.7), quiet[: 24_000 // 10], tone(0.4), quiet))
+    cut = phrases(sound)
+    assert [round(len(piece) / 24_000, 2) for piece in cut] == [0.65, 1.5]
+    np.testing.assert_array_equal(np.concatenate(cut), sound[: sum(map(len, cut))])
+    assert phrases(sound[:0]) == []
+    assert len(phrases(tone(0.5))) == 1
+
+
+def test_a_failure_is_one_only_if_it_is_heard_twice() -> None:
+    text = "apple bread cheese dates eggs figs grapes"
+    heard = {"text": text, "heard:tiny.en": "apple bread cheese", "samples": 24_000}
+    assert found_failures(heard, None, "tiny.en") == ("early end",)
+    assert found_failures({**heard, "phrases:tiny.en": text}, None, "tiny.en") == ()
+    assert found_failures({**heard, "phrases:tiny.en": "apple bread figs grapes"}, None, "tiny.en") == ("skip",)
+    assert found_failures({**heard, "heard:tiny.en": text, "phrases:tiny.en": "apple"}, None, "tiny.en") == ()
+    assert found_failures(heard, {"samples": 15_000}, "tiny.en") == ("early end", "long")
+    assert found_failures({**heard, "phrases:tiny.en": text}, {"samples": 15_000}, "tiny.en") == ("long",)
+
+
+def test_doubts_are_heard_again_by_phrases(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ears that leave all words out but one, unless they are given phrases."""
+    whole, asked = CountingEars.__call__, []
+
+    def again(self: CountingEars, pcm: np.ndarray, low: np.ndarray) -> str:
+        asked.append(len(pcm))
+        return whole(self, pcm, low)
+
+    monkeypatch.setattr(CountingEars, "by_phrases", again)
+    monkeypatch.setattr(CountingEars, "__call__", lambda self, pcm, low: "word")
+    _, report = run(capsys, *words, "--voices", "ben", "--modes", "quality")
+    ours = report["voices"]["ben"]["systems"]["quality"]["failures"]
+    assert len(asked) == ours["doubts"] > 0 and ours["any"] == 0
+    run(capsys, *words, "--voices", "ben", "--modes", "quality")
+    assert len(asked) == ours["doubts"], "nothing is asked twice"
 
 
 def test_figures_by_judges() -> None:

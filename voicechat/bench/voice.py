@@ -245,6 +245,8 @@ class _Run:
 
     async def _known(self, voice: str, system: str, number: int, text: Text) -> dict[str, Any]:
         """What is known of one sound; made, and judged by those judges who have not been asked yet."""
+        from voicechat.bench.voice_judges import PHRASES
+        from voicechat.bench.voice_report import found_failures
         from voicechat.bench.voice_sounds import TEACHER
 
         loop = asyncio.get_running_loop()
@@ -258,6 +260,10 @@ class _Run:
         asked = tuple(name for name in self._panel.names if name not in known)
         if asked:
             known |= await self._workers.judge(voice, system, text, asked)
+            self._kept.write(voice, system, text, known)
+        doubt = self._panel.doubt
+        if doubt not in known and found_failures(known, None, doubt.removeprefix(PHRASES)):
+            known |= await self._workers.judge(voice, system, text, (doubt,))
             self._kept.write(voice, system, text, known)
         return known
 

@@ -28,6 +28,11 @@ DNSMOS_WINDOW, DNSMOS_HOP = int(9.01 * LOW_RATE), 4 * LOW_RATE
 """Samples at 16 kHz."""
 HEARD = "heard:"
 """Before a transcriber's name: what it heard."""
+PHRASES = "phrases:"
+"""Before the first transcriber's name: what it heard when it was given one phrase after another."""
+_PAUSE, _QUIET = 15, 1e-4
+"""Between phrases: so many blocks of 10 ms with less than this part of the loudest one's power (-40 dB)."""
+_LEAST_PHRASE = RATE // 5
 _NOTES = {
     "dnsmos": "DNSMOS left out: pip install speechmos librosa",
     "speaker": "speaker similarity left out: pip install --no-deps resemblyzer, and librosa",
@@ -46,13 +51,20 @@ class Transcriber:
         """The text of a sound."""
         from voicechat.train.evaluate import pieces
 
+        return self._hear(pieces(pcm))
+
+    def by_phrases(self, pcm: Pcm, low: Floats) -> str:
+        """The same, every phrase by itself: so it can't leave out or repeat one for another's sake."""
+        return self._hear(phrases(pcm))
+
+    def _hear(self, sounds: list[Pcm]) -> str:
         if self._model is None:
             from faster_whisper import WhisperModel
 
             logging.getLogger("faster_whisper").setLevel(logging.WARNING)
             self._model = WhisperModel(str(self._folder), device="cpu", compute_type="int8", cpu_threads=1)
         heard = []
-        for piece in pieces(pcm):
+        for piece in sounds:
             segments, _ = self._model.transcribe(
                 resample(to_float(piece), RATE, LOW_RATE),
                 beam_size=5,
@@ -62,6 +74,16 @@ class Transcriber:
             )
             heard += [segment.text.strip() for segment in segments]
         return " ".join(heard)
+
+
+def phrases(pcm: Pcm) -> list[Pcm]:
+    """Cut a sound in the middle of its pauses of 150 ms and more; what is shorter than 0.2 s is left out."""
+    hop = RATE // 100
+    power = np.square(pcm[: len(pcm) // hop * hop].astype(np.float64)).reshape(-1, hop).mean(1)
+    quiet = np.concatenate(([False], power < power.max(initial=0.0) * _QUIET, [False]))
+    turns = np.flatnonzero(quiet[1:] != quiet[:-1]).reshape(-1, 2)
+    cuts = [int(first + end) // 2 * hop for first, end in turns.tolist() if end - first >= _PAUSE]
+    return [piece for piece in np.split(pcm, cuts) if len(piece) >= _LEAST_PHRASE]
 
 
 class _Dnsmos:
@@ -130,13 +152,18 @@ def _spoken(pcm: Pcm, low: Floats) -> float:
 
 
 class Panel:
-    """All judges that are there. ``notes`` tell of those that are not."""
+    """All judges that are there. ``notes`` tell of those that are not; ``doubt`` is asked only about a sound that seems
+    to have failed."""
 
     def __init__(self, transcribers: dict[str, Path]) -> None:
         """``transcribers``: folders of faster-whisper models by the name under which their words are kept."""
         self.notes: list[str] = []
-        self._judges: dict[str, Judge] = {f"{HEARD}{name}": Transcriber(path) for name, path in transcribers.items()}
+        hearing = {name: Transcriber(path) for name, path in transcribers.items()}
+        self._judges: dict[str, Judge] = {f"{HEARD}{name}": transcriber for name, transcriber in hearing.items()}
         self._judges |= {"pitch": _pitch, "spoken_s": _spoken}
+        first = next(iter(hearing))
+        self.doubt = f"{PHRASES}{first}"
+        self._again = hearing[first].by_phrases
         if self._installed("dnsmos", "speechmos", "librosa", "onnxruntime"):
             self._judges["dnsmos"] = _Dnsmos()
         if self._installed("speaker", "resemblyzer", "librosa"):
@@ -156,6 +183,6 @@ class Panel:
     def judge(self, pcm: Pcm, asked: tuple[str, ...]) -> dict[str, Any]:
         """The words of the judges ``asked`` on int16 ``[n]`` at 24 kHz; of next to no sound, nothing."""
         if len(pcm) < RATE // 10:
-            return {name: "" if name.startswith(HEARD) else None for name in asked}
+            return {name: "" if name.startswith((HEARD, PHRASES)) else None for name in asked}
         low = resample(to_float(pcm), RATE, LOW_RATE)
-        return {name: self._judges[name](pcm, low) for name in asked}
+        return {name: (self._again if name == self.doubt else self._judges[name])(pcm, low) for name in asked}

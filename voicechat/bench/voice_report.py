@@ -7,7 +7,9 @@
 ``systems``   "teacher", "latency" (``latency_first``), "quality" -> ``texts``, ``seconds``;
               ``wer``: transcriber -> percent, with ``low`` and ``high``, the 95 % bootstrap interval over texts, and
               ``words``; ``failures``: texts of each kind (see :mod:`voicechat.bench.voice_measures`), ``any`` and
-              ``share``; ``rate``: speech sounds a second between the first and the last, ``pitch_hz`` and
+              ``share``, and ``doubts``: those that the first transcriber alone made, for when it was given one phrase
+              after another, it heard what it had left out (Whisper drops and repeats what is said twice);
+              ``rate``: speech sounds a second between the first and the last, ``pitch_hz`` and
               ``pitch_range`` (semitones): means over texts; ``length``: mean, least and most part of the teacher's;
               ``dnsmos``: means; ``speaker``: mean cosine between the embeddings of a text's sound and the teacher's,
               of the teacher itself: between its texts in turn, which is what one and the same voice has
@@ -23,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from voicechat.bench.voice_judges import HEARD, RATE
+from voicechat.bench.voice_judges import HEARD, PHRASES, RATE
 from voicechat.bench.voice_measures import (
     FAILURES,
     Compared,
@@ -57,11 +59,12 @@ def voice_report(known: Mapping[str, Mapping[str, Known]], transcribers: Sequenc
     systems: dict[str, Any] = {}
     examples: list[dict[str, Any]] = []
     for system, entries in known.items():
-        found = _failures(entries, compared[system][transcribers[0]], teacher)
+        found = {key: found_failures(entry, teacher.get(key), transcribers[0]) for key, entry in entries.items()}
         systems[system] = _figures(entries, compared[system], teacher, found, is_teacher=system == TEACHER)
         for key, kinds in found.items():
             if kinds:
                 heard = {name: entries[key][f"{HEARD}{name}"] for name in transcribers}
+                heard |= {name: entries[key][name] for name in [f"{PHRASES}{transcribers[0]}"] if name in entries[key]}
                 examples.append(
                     {"system": system, "key": key, "kinds": list(kinds), "text": entries[key]["text"], "heard": heard}
                 )
@@ -78,13 +81,13 @@ def voice_report(known: Mapping[str, Mapping[str, Known]], transcribers: Sequenc
     }
 
 
-def _failures(
-    entries: Mapping[str, Known], compared: Mapping[str, Compared], teacher: Mapping[str, Known]
-) -> dict[str, tuple[str, ...]]:
-    return {
-        key: failures(compared[key], entry["samples"], teacher[key]["samples"] if key in teacher else None)
-        for key, entry in entries.items()
-    }
+def found_failures(entry: Known, teacher: Known | None, transcriber: str) -> tuple[str, ...]:
+    """Kinds of failure of one sound by what ``transcriber`` heard, or none. If it has heard it by phrases too, by that,
+    and none if it has not failed both times."""
+    heard = [entry[name] for name in (f"{HEARD}{transcriber}", f"{PHRASES}{transcriber}") if name in entry]
+    length = None if teacher is None else teacher["samples"]
+    found = [failures(compare(entry["text"], words), entry["samples"], length) for words in heard]
+    return found[-1] if all(found) else ()
 
 
 def _figures(
@@ -111,6 +114,7 @@ def _figures(
             **{kind: sum(kind in kinds for kinds in failed.values()) for kind in FAILURES},
             "any": any_failed,
             "share": any_failed / max(1, len(entries)),
+            "doubts": sum(any(name.startswith(PHRASES) for name in entries[key]) for key in failed if not failed[key]),
         },
         "rate": _mean(rates),
         "pitch_hz": _mean([pitch[0] for pitch in pitches]),
