@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import time
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from tests.cascade_double import DoubleCascade
 from tests.speech import silence, voice
 from voicechat import cli
 from voicechat.bench import realtime
-from voicechat.bench.realtime import Conformance, session_of
+from voicechat.bench.realtime import Conformance, session_of, settled
 from voicechat.bench.script import SOUND_RATE, Effect, Entry, Expect, Kind, Recording, Speech, framed, voiced_span
 from voicechat.bench.spoken import NoVoice
 from voicechat.cascade.api import StageFailed
@@ -178,6 +180,19 @@ def test_events_that_are_not_of_the_protocol_are_found() -> None:
     assert found[0] == "response.audio.delta: no such event"
     assert found[1].startswith("input_audio_buffer.committed: event_id: Field required")
     assert len(found) == 2
+
+
+def test_a_full_collection_takes_no_time_while_turns_are_measured() -> None:
+    def took() -> float:
+        begun = time.process_time()
+        gc.collect()
+        return time.process_time() - begun
+
+    before = took()
+    with settled():
+        assert gc.get_freeze_count() > 50_000
+        assert took() < before / 4
+    assert gc.get_freeze_count() == 0
 
 
 def test_sessions_are_as_asked_for() -> None:
