@@ -42,7 +42,7 @@ def test_one_gpu() -> None:
     assert keeper is not None
     assert keeper.gpus == (0,)
     assert keeper.budgets == {
-        0: {"thinker": 16384, "talker": 12288, "voicebox": 8192, "ears": 3072, "rows": 450, "spare": 1024}
+        0: {"thinker": 16384, "talker": 12288, "voicebox": 3072, "ears": 3072, "rows": 450, "spare": 1024}
     }
 
 
