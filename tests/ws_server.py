@@ -6,7 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -69,6 +69,22 @@ class Server:
     async def raw(self, path: str = "/v1/realtime?model=any", **options: Any) -> AsyncIterator[Raw]:
         async with self.http.ws_connect(f"{self.base}{path}", max_msg_size=0, **options) as ws:
             yield Raw(ws)
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[Callable[..., Awaitable[Server]]]:
+    """``await start(cascade, settings, extensions)`` starts one of the servers that are stopped in the end."""
+    servers: list[Server] = []
+
+    async def start(cascade: Any, settings: FaceSettings, extensions: Sequence[Any] = ()) -> Server:
+        server = Server(cascade, settings, extensions)
+        await server.start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        await server.stop()
 
 
 class Raw:

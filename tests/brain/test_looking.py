@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 
 import pytest
 from aiohttp import web
 
 from tests.brain.conftest import DONE, HELLO, Answer, Brain, refused, streamed
 from tests.brain.talk import PATIENCE, Start, Talk, options
+from voicechat.bench.child import free_port
 from voicechat.brain.stage import look
 from voicechat.cascade.api import NotReady
 from voicechat.cascade.messages import Failed, Written
@@ -61,8 +61,7 @@ async def test_a_start_waits_for_the_endpoint(brain: Brain, start: Start, caplog
 
 async def test_an_outage_fails_what_is_in_hand_and_passes() -> None:
     """Unreachable, the caller is told so at once; when it is back, the next request is answered, and health tells."""
-    with socket.create_server(("127.0.0.1", 0)) as placeholder:
-        port = placeholder.getsockname()[1]
+    port = free_port()
     talk = Talk(options(f"http://127.0.0.1:{port}/v1"))
     starting = asyncio.create_task(talk.stage.start())
     await asyncio.sleep(0.1)

@@ -7,7 +7,6 @@ import base64
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from openai import AsyncOpenAI
 from tests.cascade.listening import SPEAKERS, error_rate
 from tests.real_server import RealServer, Servers, wait_until_gone
 from voicechat.assemble import AssembledPaths
+from voicechat.bench.child import free_port
 from voicechat.media.resample import to_pcm
 from voicechat.media.wav import encode_wav
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT
@@ -85,12 +85,10 @@ def pair(servers: Servers, models: AssembledPaths, tmp_path_factory: pytest.Temp
     """Both are started at the same time: the server waits for its brain."""
     servers.stop()
     folder = tmp_path_factory.mktemp("brain")
-    with socket.create_server(("127.0.0.1", 0)) as placeholder:
-        port = placeholder.getsockname()[1]
+    port = free_port()
     brain_url = f"http://127.0.0.1:{port}"
     words = ["--brain", f"{brain_url}/v1", "--brain-model", MODEL, "--set", "pool.slots=3"]
-    with socket.create_server(("127.0.0.1", 0)) as placeholder:
-        own = placeholder.getsockname()[1]
+    own = free_port()
     server = RealServer("embedded-tiny", folder / "server.log", *words, "--port", str(own))
     readiness: list[dict[str, Any]] = []
     brain = start_brain(models.thinker, port, folder / "brain.log")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.clients.recordings import listen, questions, spoken_answers  # noqa: F401
-from tests.ws_server import Server
+from tests.ws_server import Server, serving
 from voicechat.cascade.api import Cascade
 from voicechat.faces import webrtc
 from voicechat.faces.app import FaceSettings
@@ -20,16 +20,11 @@ from voicechat.media.rtc import PeerSettings
 @pytest.fixture
 async def serve() -> AsyncIterator[Any]:
     """``await serve(cascade, **settings)`` starts one."""
-    servers: list[Server] = []
+    async with serving() as start:
 
-    async def start(cascade: Cascade, **settings: Any) -> Server:
-        peer = PeerSettings(ice=IceSettings(interfaces=("none",), loopback=True))
-        calls = functools.partial(webrtc.setup, settings=webrtc.RtcSettings(peer=peer))
-        server = Server(cascade, FaceSettings(**settings), [calls])
-        await server.start()
-        servers.append(server)
-        return server
+        async def begin(cascade: Cascade, **settings: Any) -> Server:
+            peer = PeerSettings(ice=IceSettings(interfaces=("none",), loopback=True))
+            calls = functools.partial(webrtc.setup, settings=webrtc.RtcSettings(peer=peer))
+            return await start(cascade, FaceSettings(**settings), [calls])
 
-    yield start
-    for server in servers:
-        await server.stop()
+        yield begin

@@ -14,8 +14,8 @@ from aiohttp import ClientSession, web
 from openai import AsyncOpenAI
 
 from tests.cascade_double import DoubleCascade
-from tests.faces.webrtc_bench import Bench
-from tests.ws_server import SERVER_EVENT, Server
+from tests.faces.webrtc_bench import Bench, close
+from tests.ws_server import Server, serving
 from voicechat.cascade.api import (
     EARS_RATE,
     PCM_RATE,
@@ -232,17 +232,12 @@ async def client(url: str) -> AsyncIterator[AsyncOpenAI]:
 @pytest.fixture
 async def serve_ws() -> AsyncIterator[Callable[..., Awaitable[Server]]]:
     """``await serve_ws(cascade, **settings)`` starts the whole application over a double cascade."""
-    servers: list[Server] = []
+    async with serving() as start:
 
-    async def start(cascade: DoubleCascade | None = None, **settings: Any) -> Server:
-        server = Server(cascade or DoubleCascade(), FaceSettings(**settings))
-        await server.start()
-        servers.append(server)
-        return server
+        async def begin(cascade: DoubleCascade | None = None, **settings: Any) -> Server:
+            return await start(cascade or DoubleCascade(), FaceSettings(**settings))
 
-    yield start
-    for server in servers:
-        await server.stop()
+        yield begin
 
 
 @pytest.fixture
@@ -256,8 +251,5 @@ async def make_bench() -> AsyncIterator[Callable[..., Bench]]:
 
     yield factory
     for bench in benches:
-        bench.session.on_closed("test over")
-        await asyncio.wait_for(bench.session.wait_closed(), 5)
-        for event in bench.events:
-            SERVER_EVENT.validate_python(event)
+        await close(bench.session, bench.events)
         assert all(response.cancelled.is_set() or response.ended for response in bench.cascade.responses)

@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 import pytest
-from openai.types.realtime import RealtimeServerEvent
-from pydantic import TypeAdapter
 
 from tests.cascade_double import DoubleCascade
+from tests.faces.webrtc_bench import close
 from tests.speech import silence
 from voicechat.assemble import AssembledPaths
 from voicechat.cascade.api import EARS_RATE
@@ -25,7 +24,6 @@ from voicechat.realtime.judgement import PATIENCE
 from voicechat.realtime.session import SessionLimits
 from voicechat.realtime.settings import SessionConfig, TurnDetection
 
-SERVER_EVENT = TypeAdapter(RealtimeServerEvent)
 FRAME_S = 0.02
 
 
@@ -119,10 +117,7 @@ async def call(models: AssembledPaths) -> AsyncIterator[Callable[..., Call]]:
 
     yield make
     for one in calls:
-        one.session.on_closed("test over")
-        await asyncio.wait_for(one.session.wait_closed(), 5)
-        for event in one.events:
-            SERVER_EVENT.validate_python(event)
+        await close(one.session, one.events)
     detectors.close()
 
 

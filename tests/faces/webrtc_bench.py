@@ -10,12 +10,21 @@ import numpy as np
 
 from tests.cascade_double import DoubleCascade
 from tests.speech import silence
+from tests.ws_server import SERVER_EVENT
 from voicechat.cascade.api import TextPart
 from voicechat.faces.webrtc_session import VoiceSession
 from voicechat.media.playout import Playout
 from voicechat.media.vad import FRAME_SAMPLES
 from voicechat.realtime.session import SessionLimits
 from voicechat.realtime.settings import SessionConfig
+
+
+async def close(session: VoiceSession, events: list[dict]) -> None:
+    """The test is over: the session goes within 5 s, and OpenAI's types know all events that it has sent."""
+    session.on_closed("test over")
+    await asyncio.wait_for(session.wait_closed(), 5)
+    for event in events:
+        SERVER_EVENT.validate_python(event)
 
 
 class Bench:

@@ -163,7 +163,7 @@ class Panel:
         self._judges |= {"pitch": _pitch, "spoken_s": _spoken}
         first = next(iter(hearing))
         self.doubt = f"{PHRASES}{first}"
-        self._again = hearing[first].by_phrases
+        self._judges[self.doubt] = hearing[first].by_phrases
         if self._installed("dnsmos", "speechmos", "librosa", "onnxruntime"):
             self._judges["dnsmos"] = _Dnsmos()
         if self._installed("speaker", "resemblyzer", "librosa"):
@@ -177,12 +177,12 @@ class Panel:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the judges, in the order in which they are asked."""
-        return tuple(self._judges)
+        """Names of the judges who are asked about every sound, in their order."""
+        return tuple(name for name in self._judges if name != self.doubt)
 
     def judge(self, pcm: Pcm, asked: tuple[str, ...]) -> dict[str, Any]:
         """The words of the judges ``asked`` on int16 ``[n]`` at 24 kHz; of next to no sound, nothing."""
         if len(pcm) < RATE // 10:
             return {name: "" if name.startswith((HEARD, PHRASES)) else None for name in asked}
         low = resample(to_float(pcm), RATE, LOW_RATE)
-        return {name: (self._again if name == self.doubt else self._judges[name])(pcm, low) for name in asked}
+        return {name: self._judges[name](pcm, low) for name in asked}

@@ -57,6 +57,7 @@ def _normalizer() -> Any:
     return EnglishTextNormalizer()
 
 
+@lru_cache(maxsize=4096)
 def compare(text: str, heard: str) -> Compared:
     """Align what was heard with the text, both normalised as Whisper's authors do."""
     import jiwer

@@ -55,16 +55,17 @@ def voice_report(known: Mapping[str, Mapping[str, Known]], transcribers: Sequenc
         }
         for system, entries in known.items()
     }
-    teacher = known.get(TEACHER, {})
+    teacher, doubt = known.get(TEACHER, {}), f"{PHRASES}{transcribers[0]}"
     systems: dict[str, Any] = {}
     examples: list[dict[str, Any]] = []
     for system, entries in known.items():
         found = {key: found_failures(entry, teacher.get(key), transcribers[0]) for key, entry in entries.items()}
-        systems[system] = _figures(entries, compared[system], teacher, found, is_teacher=system == TEACHER)
+        systems[system] = _figures(entries, compared[system], teacher, found, doubt, is_teacher=system == TEACHER)
         for key, kinds in found.items():
             if kinds:
                 heard = {name: entries[key][f"{HEARD}{name}"] for name in transcribers}
-                heard |= {name: entries[key][name] for name in [f"{PHRASES}{transcribers[0]}"] if name in entries[key]}
+                if doubt in entries[key]:
+                    heard[doubt] = entries[key][doubt]
                 examples.append(
                     {"system": system, "key": key, "kinds": list(kinds), "text": entries[key]["text"], "heard": heard}
                 )
@@ -95,6 +96,7 @@ def _figures(
     compared: Mapping[str, Mapping[str, Compared]],
     teacher: Mapping[str, Known],
     failed: Mapping[str, tuple[str, ...]],
+    doubt: str,
     *,
     is_teacher: bool,
 ) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def _figures(
             **{kind: sum(kind in kinds for kinds in failed.values()) for kind in FAILURES},
             "any": any_failed,
             "share": any_failed / max(1, len(entries)),
-            "doubts": sum(any(name.startswith(PHRASES) for name in entries[key]) for key in failed if not failed[key]),
+            "doubts": sum(doubt in entries[key] for key, kinds in failed.items() if not kinds),
         },
         "rate": _mean(rates),
         "pitch_hz": _mean([pitch[0] for pitch in pitches]),

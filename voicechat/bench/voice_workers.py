@@ -70,7 +70,7 @@ class Workers:
     async def _run(self, executor: Executor, method: Callable[..., T], *arguments: Any) -> T:
         loop = asyncio.get_running_loop()
         if self._apart:
-            return await loop.run_in_executor(executor, _call, method.__name__, arguments)
+            return await loop.run_in_executor(executor, _call, method, arguments)
         return await loop.run_in_executor(executor, method, self._bench, *arguments)
 
 
@@ -83,5 +83,5 @@ def _begin(bench: _Bench) -> None:
     _here = bench
 
 
-def _call(name: str, arguments: tuple[Any, ...]) -> Any:
-    return getattr(_here, name)(*arguments)
+def _call(method: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+    return method(_here, *arguments)

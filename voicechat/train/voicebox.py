@@ -89,8 +89,8 @@ class VoiceBoxPlan:
     slack: tuple[float, float] = (1.02, 1.08)
     """How far each voice's mel loss may rise above what it was before the discriminators, at the GAN's start and end.
 
-    Where it rose by 21 % (others: 6 %), a voice lost by the GAN what the others gained. At 1.25 a
-    voice with 4 of 20 hours was understood half as well as before (WER 9 -> 20 %), for no more DNSMOS.
+    Where it rose by 21 % (others: 6 %), a voice lost by the GAN what the others gained. At 1.25 a voice with 4 of 20
+    hours was understood half as well as before (WER 9 -> 20 %), for no more DNSMOS.
     """
     smoothing: float = 0.999
     """The decoder that is kept is a running mean of the GAN's, with this memory per step."""
