@@ -1,4 +1,5 @@
-"""``voicechat serve --brain`` with a vLLM of its own as the brain: whole conversations, over the real stages."""
+"""``voicechat serve --brain`` with vLLM's server as the brain, and with llama.cpp's: whole conversations, over the real
+stages."""
 
 from __future__ import annotations
 
@@ -8,28 +9,28 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from openai import AsyncOpenAI
 
+from tests.brain import brains
+from tests.brain.brains import MODEL
 from tests.cascade.listening import SPEAKERS, error_rate
 from tests.real_server import RealServer, Servers, wait_until_gone
 from voicechat.assemble import AssembledPaths
 from voicechat.bench.child import free_port
+from voicechat.config import Settings
 from voicechat.media.resample import to_pcm
 from voicechat.media.wav import encode_wav
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT
 
-MODEL = "smollm2"
 QUESTION = "What is the capital of France?"
 START_SECONDS = 600
 """Bounds on a start and on an answer, so that a fault shows as a failure and not as a hang."""
@@ -67,21 +68,14 @@ def call(url: str, body: object = None) -> tuple[int, dict[str, Any]]:
         return error.code, json.load(error)
 
 
-def start_brain(folder: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
-    command += ["--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port), "--enforce-eager"]
-    command += ["--max-model-len", "1024", "--max-num-seqs", "4", "--kv-cache-memory-bytes", str(64 << 20)]
-    command += ["--block-size", "32", "--generation-config", "vllm", "--disable-log-stats"]
-    command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--distributed-executor-backend", "uni"]
-    quiet = {"VLLM_LOGGING_LEVEL": "WARNING", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1"}
-    with log.open("wb") as file:
-        return subprocess.Popen(
-            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **quiet}
-        )
-
-
-@pytest.fixture(scope="module")
-def pair(servers: Servers, models: AssembledPaths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+@pytest.fixture(scope="module", params=brains.KINDS)
+def pair(
+    request: pytest.FixtureRequest,
+    servers: Servers,
+    models: AssembledPaths,
+    tiny_settings: Settings,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Pair]:
     """Both are started at the same time: the server waits for its brain."""
     servers.stop()
     folder = tmp_path_factory.mktemp("brain")
@@ -91,7 +85,7 @@ def pair(servers: Servers, models: AssembledPaths, tmp_path_factory: pytest.Temp
     own = free_port()
     server = RealServer("embedded-tiny", folder / "server.log", *words, "--port", str(own))
     readiness: list[dict[str, Any]] = []
-    brain = start_brain(models.thinker, port, folder / "brain.log")
+    brain = brains.start(request.param, tiny_settings, models, port, folder / "brain.log")
     try:
         end = time.monotonic() + START_SECONDS
         while "is ready after" not in server.text():

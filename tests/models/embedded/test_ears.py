@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from tests.cascade.listening import _espeak, error_rate
+from tests.models.embedded.noises import NOISES, in_quiet, noise
 from voicechat.assemble import AssembledPaths
-from voicechat.bench.script import SOUND_RATE, leveled
-from voicechat.bench.script_sounds import EFFECTS
-from voicechat.media.resample import resample
 from voicechat.models.embedded.ears import LEAST_SECONDS, RATE, SPARE_TOKENS, TOKENS_PER_SECOND, Ears
 
 FAST = (
@@ -45,15 +43,14 @@ def test_the_bound_is_met_to_the_token(ears: Ears) -> None:
     assert ears._transcribe_short(sound, LEAST_SECONDS, count - 1) is None
 
 
-@pytest.mark.parametrize(("sound", "seed"), [("throat", 7), ("throat", 22), ("cough", 28), ("mm-hm", 0)])
+@pytest.mark.parametrize(("name", "seed"), NOISES)
 def test_no_words_are_heard_in_sounds_that_are_none(
-    ears: Ears, sound: str, seed: int, monkeypatch: pytest.MonkeyPatch
+    ears: Ears, name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whisper finds some, but neither is sure that anybody speaks, nor of the words; it is of quiet words."""
-    quiet = np.random.default_rng(7).normal(0, 0.0005, 8000).astype(np.float32)
-    noise = np.concatenate([quiet, resample(leveled(EFFECTS[sound](seed), -28.0), SOUND_RATE, RATE), quiet])
-    assert ears.transcribe(noise) == ""
+    sound = noise(name, seed)
+    assert ears.transcribe(sound) == ""
     word = _espeak("en-us", 140)("Yes.").astype(np.float32)
-    assert ears.transcribe(np.concatenate([quiet, word * np.float32(0.1), quiet])).startswith("Yes")
+    assert ears.transcribe(in_quiet(word * np.float32(0.1))).startswith("Yes")
     monkeypatch.setattr("voicechat.models.embedded.ears.UNLIKELY_WORDS", -9.0)
-    assert ears.transcribe(noise) != ""
+    assert ears.transcribe(sound) != ""

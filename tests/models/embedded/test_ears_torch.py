@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.cascade.listening import SPEAKERS, error_rate
+from tests.models.embedded.noises import NOISES, noise
 from voicechat.assemble import AssembledPaths
 from voicechat.models.embedded.ears import LEAST_SECONDS, RATE, SILENCE_SECONDS, Ears
 from voicechat.models.embedded.ears_torch import FULL_FRAMES, Said, TorchEars, _full, _Piece, _short, cut
@@ -147,8 +148,20 @@ def test_doubtful_transcripts_are_nothing(ears: TorchEars, sounds: list[Sound]) 
     assert ears._text_of(full, said) != ""
     assert ears._text_of(full, Said(said.tokens, 0.7, -1.5)) == ""
     assert ears._text_of(full, Said(said.tokens, 0.7, -0.5)) != ""
-    assert ears._text_of(short, Said(said.tokens, 0.7, -1.5)) != ""
+    assert ears._text_of(short, Said(said.tokens, 0.7, -1.5)) == ""
+    assert ears._text_of(short, Said(said.tokens, 0.7, -0.5)) != ""
     assert ears._text_of(short, Said(said.tokens, 0.95, 0.0)) == ""
+
+
+@pytest.mark.parametrize(("name", "seed"), NOISES)
+def test_no_words_are_heard_in_sounds_that_are_none(
+    ears: TorchEars, reference: Ears, name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on the CPU; without the rule both find words."""
+    sound = noise(name, seed)
+    assert ears.transcribe([sound]) == [reference.transcribe(sound)] == [""]
+    monkeypatch.setattr("voicechat.models.embedded.ears.UNLIKELY_WORDS", -9.0)
+    assert "" not in (ears.transcribe([sound])[0], reference.transcribe(sound))
 
 
 def test_long_sounds_are_cut_where_it_is_quiet() -> None:

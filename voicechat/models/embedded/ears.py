@@ -34,6 +34,12 @@ DOUBTFUL_SPEECH, UNLIKELY_WORDS = 0.6, -1.0
 what is heard in a cough, or in people who talk far away."""
 
 
+def is_nothing(no_speech: float, log_probability: float) -> bool:
+    """True if what was heard is to have an empty transcript: how likely it holds no speech, and the mean log probability
+    of its tokens, the end of the text included (Whisper's own rule, and its numbers)."""
+    return no_speech >= NO_SPEECH or (no_speech >= DOUBTFUL_SPEECH and log_probability < UNLIKELY_WORDS)
+
+
 class Ears:
     """Speech to text. ``folder`` holds a CTranslate2 Whisper model; the rest is as in faster-whisper.
 
@@ -94,7 +100,6 @@ class Ears:
         )[0]
         tokens = result.sequences_ids[0]
         likely = result.scores[0] * len(tokens) / (len(tokens) + 1)  # as Whisper counts, with the end of the text
-        doubtful = result.no_speech_prob >= DOUBTFUL_SPEECH and likely < UNLIKELY_WORDS
-        if result.no_speech_prob >= NO_SPEECH or doubtful:
+        if is_nothing(result.no_speech_prob, likely):
             return ""
         return None if len(tokens) > most else str(self._tokenizer.decode(tokens)).strip()

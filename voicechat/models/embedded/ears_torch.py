@@ -28,6 +28,7 @@ from voicechat.models.embedded.ears import (
     SPARE_TOKENS,
     TOKENS_PER_SECOND,
     WINDOW_SECONDS,
+    is_nothing,
 )
 from voicechat.models.embedded.ears_whisper import LogMel, Whisper, read_weights
 from voicechat.models.graphs import Captured, batch_sizes, capture, fitting
@@ -37,8 +38,6 @@ Pcm = npt.NDArray[np.float32]
 FULL_FRAMES = int(WINDOW_SECONDS * FRAMES_PER_SECOND)
 FULL_TOKENS = 224
 """Most tokens of a full window: half of what Whisper's decoder can hold."""
-DOUBTFUL = (0.6, -1.0)
-"""A full window's transcript is nothing if no speech is likelier than this, and the mean log probability is lower."""
 GRID_FRAMES = 240
 """Lengths of batches are multiples of this: the GPU's libraries choose their kernels anew for every new length."""
 CUT_SECONDS = 20.0
@@ -192,12 +191,10 @@ class TorchEars:
 
     def _text_of(self, piece: _Piece, said: Said) -> str | None:
         """What a piece says; None if that is too long for a short window."""
-        if said.no_speech >= NO_SPEECH:
+        if is_nothing(said.no_speech, said.log_probability):
             return ""
         if piece.short and len(said.tokens) > piece.tokens:
             return None
-        if not piece.short and said.no_speech > DOUBTFUL[0] and said.log_probability <= DOUBTFUL[1]:
-            return ""
         return str(self._tokenizer.decode([token for token in said.tokens if token < self._end])).strip()
 
     def features(self, pieces: Sequence[_Piece]) -> torch.Tensor:
