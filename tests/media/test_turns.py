@@ -105,9 +105,17 @@ def test_a_cough_does_not_open_a_turn_while_the_other_side_speaks():
     detector = TurnDetector()
     detector.strict = True
     effects = run(talk(20, 8, 40), detector)
-    assert effects == [(23, SpeechSuspected()), (38, SpeechDismissed())], "suspected at once, dismissed 200 ms after it"
+    assert effects == [(23, SpeechSuspected()), (48, SpeechDismissed())], "suspected at once, dismissed 400 ms after it"
     effects = run(talk(0, 30), detector)
     assert [(at, type(e)) for at, e in effects] == [(3, SpeechSuspected), (12, SpeechStarted)]
+
+
+def test_a_short_word_before_an_interruption_is_not_dismissed():
+    """As in "Wait, what about the other one?": the reply that waits does not go on between the two."""
+    detector = TurnDetector()
+    detector.strict = True
+    effects = run(talk(20, 6, 18, 30), detector)
+    assert [type(e) for _, e in effects] == [SpeechSuspected, SpeechStarted]
 
 
 def test_strict_onset_keeps_the_words_it_waited_for():

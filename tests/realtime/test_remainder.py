@@ -88,7 +88,7 @@ def test_nothing_is_lost_and_nothing_heard_twice(before, ahead, meanwhile, after
     left = talk.samples - max(1, int(share * made / 24)) * 24
     talk.hear(0.24, False)
     talk.understand(text)
-    talk.hear(0.22, False)
+    talk.hear(0.24, False)
     if ended == "after":
         talk.speak(after, ahead)
         end_at("after")

@@ -23,8 +23,9 @@ class TurnSettings:
 
     ``onset_ms`` of voice within ``onset_window_ms`` open a turn; ``strict_onset_ms`` within ``strict_window_ms`` are
     needed while the other side speaks, so that a cough does not: it is only suspected to be speech, for at most
-    ``suspect_ms``, and dismissed after ``dismiss_ms`` without voice. A turn with less voice than ``min_speech_ms`` is
-    discarded. ``prefix_ms`` of sound before the first voiced frame belong to the turn.
+    ``suspect_ms``, and dismissed after ``dismiss_ms`` without voice, more than some speakers rest after a short word
+    ("Wait, what about …"). A turn with less voice than ``min_speech_ms`` is discarded. ``prefix_ms`` of sound before
+    the first voiced frame belong to the turn.
     """
 
     silence_ms: int = 500
@@ -35,7 +36,7 @@ class TurnSettings:
     strict_onset_ms: int = 240
     strict_window_ms: int = 400
     suspect_ms: int = 800
-    dismiss_ms: int = 200
+    dismiss_ms: int = 400
     resume_ms: int = 40
     min_speech_ms: int = 120
     max_turn_ms: int = 60_000

@@ -44,7 +44,7 @@ _HUMS = frozenset("mm mmm hm hmm mhm mmhm mmhmm uh huh uhhuh um ah aha ooh wow".
 """Those of them after which nothing else is said."""
 
 AFTERTHOUGHT_MS = 480
-"""Silence after a word of a listener by which it is known that no "but" follows. Some speakers take 400 ms to say it."""
+"""Silence after a word of a listener by which it is known that no "but" follows. Some speakers take 400 ms for it."""
 
 JUDGE_MS = 400
 """So much voice in a reply is heard for what it means, and again after as much as :data:`JUDGE_ON_MS` more."""
