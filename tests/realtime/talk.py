@@ -61,7 +61,7 @@ class Talk(Bench):
             self.stop(milliseconds)
         self.hear(0.24, False)
         self.understand(text)
-        self.hear(0.24, False)
+        self.hear(0.26, False)
 
     def heard(self) -> np.ndarray:
         """The sound of all items as the client was to hear it: what it truncated is cut off."""

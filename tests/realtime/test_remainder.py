@@ -88,7 +88,7 @@ def test_nothing_is_lost_and_nothing_heard_twice(before, ahead, meanwhile, after
     left = talk.samples - max(1, int(share * made / 24)) * 24
     talk.hear(0.24, False)
     talk.understand(text)
-    talk.hear(0.24, False)
+    talk.hear(0.26, False)
     if ended == "after":
         talk.speak(after, ahead)
         end_at("after")
@@ -142,7 +142,7 @@ def test_a_client_that_does_not_stop_is_left_alone():
     talk = Talk()
     talk.ask()
     talk.murmur(None)
-    assert talk.cancelled == [1] and len(talk.all("response.created")) == 1
+    assert talk.cancelled == [1] and talk.asked()[-1] == ("user", "Mm-hm."), "it was an interruption"
     talk.check()
     talk = Talk()
     talk.ask()

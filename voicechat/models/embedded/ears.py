@@ -35,8 +35,8 @@ what is heard in a cough, or in people who talk far away."""
 
 
 def is_nothing(no_speech: float, log_probability: float) -> bool:
-    """True if what was heard is to have an empty transcript, by the probability that it holds no speech and the mean log
-    probability of its tokens, the end of the text included. Whisper's own rule, and its numbers."""
+    """True if what was heard is to have an empty transcript: by the probability that it holds no speech and the mean
+    log probability of its tokens, the end of the text included. Whisper's own rule, and its numbers."""
     return no_speech >= NO_SPEECH or (no_speech >= DOUBTFUL_SPEECH and log_probability < UNLIKELY_WORDS)
 
 
