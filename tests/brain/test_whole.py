@@ -46,6 +46,7 @@ TOOL = {
 class Pair:
     """A brain and a server that it thinks for. ``url`` and ``brain_url`` have no ``/v1``."""
 
+    kind: str
     server: RealServer
     brain: subprocess.Popen[bytes]
     brain_url: str
@@ -76,38 +77,43 @@ def pair(
     tiny_settings: Settings,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Pair]:
-    """Both are started at the same time: the server waits for its brain."""
+    """The brain is started once the server says that it waits for it."""
     servers.stop()
     folder = tmp_path_factory.mktemp("brain")
     port = free_port()
     brain_url = f"http://127.0.0.1:{port}"
     words = ["--brain", f"{brain_url}/v1", "--brain-model", MODEL, "--set", "pool.slots=3"]
     own = free_port()
+    log = folder / "brain.log"
     server = RealServer("embedded-tiny", folder / "server.log", *words, "--port", str(own))
     readiness: list[dict[str, Any]] = []
-    brain = brains.start(request.param, tiny_settings, models, port, folder / "brain.log")
+    brain: subprocess.Popen[bytes] | None = None
     try:
         end = time.monotonic() + START_SECONDS
         while "is ready after" not in server.text():
-            assert brain.poll() is None, (folder / "brain.log").read_text(errors="replace")
-            assert time.monotonic() < end, server.text() + (folder / "brain.log").read_text(errors="replace")
+            assert brain is None or brain.poll() is None, log.read_text(errors="replace")
+            assert time.monotonic() < end, server.text() + (log.read_text(errors="replace") if brain else "")
             try:
                 status, said = call(f"http://127.0.0.1:{own}/readyz")
                 if status == 503:
                     readiness.append(said)
+                    if brain is None and said["stages"]["brain"] == "unreachable":
+                        brain = brains.start(request.param, tiny_settings, models, port, log)
             except urllib.error.URLError:
                 pass  # it does not listen yet
             time.sleep(0.2)
         server.wait()
-        yield Pair(server, brain, brain_url, readiness)
+        assert brain is not None, "it was ready without its brain"
+        yield Pair(request.param, server, brain, brain_url, readiness)
         server.stop()
     finally:
         if server.process.poll() is None:
             server.kill()
-        if brain.poll() is None:
-            os.killpg(brain.pid, signal.SIGKILL)
-        brain.wait()
-        assert not wait_until_gone({brain.pid}, 5)
+        if brain is not None:
+            if brain.poll() is None:
+                os.killpg(brain.pid, signal.SIGKILL)
+            brain.wait()
+            assert not wait_until_gone({brain.pid}, 5)
 
 
 def asked_directly(pair: Pair, **fields: Any) -> dict[str, Any]:
@@ -187,12 +193,13 @@ async def test_a_realtime_conversation_with_a_tool(pair: Pair) -> None:
         await connection.session.update(session={**session, "tool_choice": {"type": "function", "name": "look_up"}})  # type: ignore[arg-type, typeddict-item]
         content = [{"type": "input_text", "text": "Look up the word cat."}]
         await connection.conversation.item.create(item={"type": "message", "role": "user", "content": content})  # type: ignore[arg-type, typeddict-item]
-        await connection.response.create()
-        done = await _done(connection)
-        (item,) = done.output
-        assert (item.type, item.name) == ("function_call", "look_up")
-        # what so small a model calls it with is any text; the brain's template wants JSON when it is told of the call
-        await connection.conversation.item.delete(item_id=item.id)
+        if pair.kind == "vllm":  # llama.cpp does not make a model call what it does not want to
+            await connection.response.create()
+            done = await _done(connection)
+            (item,) = done.output
+            assert (item.type, item.name) == ("function_call", "look_up")
+            # what so small a model calls it with is any text; its template wants JSON when it is told of the call
+            await connection.conversation.item.delete(item_id=item.id)
         told = {"type": "function_call", "call_id": "call_1", "name": "look_up", "arguments": '{"word": "cat"}'}
         await connection.conversation.item.create(item=told)  # type: ignore[arg-type]
         await connection.conversation.item.create(
