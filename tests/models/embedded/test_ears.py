@@ -54,3 +54,12 @@ def test_no_words_are_heard_in_sounds_that_are_none(
     assert ears.transcribe(in_quiet(word * np.float32(0.1))).startswith("Yes")
     monkeypatch.setattr("voicechat.models.embedded.ears.UNLIKELY_WORDS", -9.0)
     assert ears.transcribe(sound) != ""
+
+
+@pytest.mark.parametrize("voice", ["en-us+whisper", "en-gb+f2"])
+def test_no_words_are_heard_in_a_hum(ears: Ears, voice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "Damn." and "term" are, by Whisper's own number."""
+    hum = in_quiet(_espeak(voice, 200)("Hmm.").astype(np.float32) * np.float32(0.5))
+    assert ears.transcribe(hum) == ""
+    monkeypatch.setattr("voicechat.models.embedded.ears.DOUBTFUL_SPEECH", 0.6)
+    assert ears.transcribe(hum) != ""
