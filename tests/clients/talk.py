@@ -25,8 +25,9 @@ SPEAKERS = ("espeak-us", "teacher", "espeak-gb-female")
 """Who asks which; see :mod:`tests.cascade.listening`."""
 
 INSTRUCTIONS = "You are a friendly assistant. Answer in one short sentence, but tell stories at length."
-INTERRUPT_AFTER = 1.5
-"""Seconds of the second answer that are played before the third question begins."""
+INTERRUPT_AFTER = 0.8
+"""Seconds of the second answer that are played before the third question begins: a small model may tell no more of a
+story than two seconds."""
 PATIENCE = 60.0
 """Bound in seconds on any wait."""
 
