@@ -54,14 +54,14 @@ class Talk(Bench):
             audio_end_ms=milliseconds,
         )
 
-    def murmur(self, milliseconds: int | None, text: str = "Mm-hm.", voice: float = 0.3) -> None:
+    def murmur(self, milliseconds: int | None, text: str = "Mm-hm.", voice: float = 0.3, after: float = 0.26) -> None:
         """The user says something short in the reply, and the client stops there."""
         self.hear(voice, True)
         if milliseconds is not None:
             self.stop(milliseconds)
         self.hear(0.24, False)
         self.understand(text)
-        self.hear(0.26, False)
+        self.hear(after, False)
 
     def heard(self) -> np.ndarray:
         """The sound of all items as the client was to hear it: what it truncated is cut off."""

@@ -141,8 +141,8 @@ def test_words_in_the_middle_of_it_decide_too():
 def test_a_client_that_does_not_stop_is_left_alone():
     talk = Talk()
     talk.ask()
-    talk.murmur(None)
-    assert talk.cancelled == [1] and talk.asked()[-1] == ("user", "Mm-hm."), "it was an interruption"
+    talk.murmur(None, after=0.22)
+    assert talk.cancelled == [1] and len(talk.all("response.created")) == 1
     talk.check()
     talk = Talk()
     talk.ask()

@@ -126,10 +126,10 @@ def connect(browser: Browser, url: str, folder: Path, questions: Sequence[str] =
     return page
 
 
-def wait(page: Page, kind: str, least: int, seconds: float = 120) -> None:
+def wait(page: Page, kind: str, least: int) -> None:
     """Until the client was told so many events of a kind."""
     try:
-        page.wait_for_function(COUNT, arg={"type": kind, "least": least}, timeout=1000 * seconds)
+        page.wait_for_function(COUNT, arg={"type": kind, "least": least}, timeout=120_000)
     except PlaywrightTimeout:
         raise AssertionError(f"no {kind} number {least}; the conversation came as far as {read(page)}") from None
 
