@@ -9,24 +9,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from voicechat.cascade.api import (
-    PCM_RATE,
-    AudioDelta,
-    CascadeError,
-    EarsPcm,
-    Event,
-    Finished,
-    FinishReason,
-    InvalidRequest,
-    ModelInfo,
-    ResponseRequest,
-    ResultPart,
-    SpeechRequest,
-    StageTimes,
-    TextDelta,
-    TextPart,
-    Usage,
-)
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.errors import CascadeError, InvalidRequest
+from voicechat.contract.events import AudioDelta, Event, Finished, FinishReason, StageTimes, TextDelta, Usage
+from voicechat.contract.requests import ResponseRequest, ResultPart, SpeechRequest, TextPart
+from voicechat.contract.sound import PCM_RATE, EarsPcm
 
 TONE_HZ = 440
 TONE_LEVEL = 8000

@@ -16,8 +16,10 @@ from tests.cascade_double import DoubleCascade, DoubleResponse
 from tests.speech import silence, voice, write_wav
 from voicechat import ask, cli
 from voicechat.assemble import AssembleError
-from voicechat.cascade.api import AudioPart, Event, Heard, Overloaded, ResponseRequest, StageFailed, TextPart
 from voicechat.config import Settings
+from voicechat.contract.errors import Overloaded, StageFailed
+from voicechat.contract.events import Event, Heard
+from voicechat.contract.requests import AudioPart, ResponseRequest, TextPart
 from voicechat.media.decode import decode_audio
 
 
@@ -213,7 +215,7 @@ def test_the_cascade_is_stopped_once(
     coordinator = FakeCoordinator()
     coordinator.fails = fails
     monkeypatch.setattr("voicechat.assemble.assemble", lambda settings: None)
-    monkeypatch.setattr("voicechat.cascade.launch.build", lambda settings, paths: coordinator)
+    monkeypatch.setattr("voicechat.app.build", lambda settings, paths: coordinator)
     assert cli.main(["ask", "--text", "Hi", "-o", str(tmp_path / "a.wav")]) == int(fails)
     assert coordinator.stops == 1
     assert ("the talker stage did not start" in capsys.readouterr().err) == fails

@@ -24,23 +24,11 @@ import numpy as np
 
 from voicechat.bench.chat_client import ChatClient, ClientError, audio_part, text_part
 from voicechat.bench.measures import last_voiced
-from voicechat.cascade.api import (
-    EARS_RATE,
-    PCM_RATE,
-    AudioDelta,
-    AudioPart,
-    Cascade,
-    CascadeError,
-    EarsPcm,
-    Finished,
-    Heard,
-    Message,
-    Pcm,
-    ResponseRequest,
-    Sampling,
-    TextDelta,
-    TextPart,
-)
+from voicechat.contract.cascade import Cascade
+from voicechat.contract.errors import CascadeError
+from voicechat.contract.events import AudioDelta, Finished, Heard, TextDelta
+from voicechat.contract.requests import AudioPart, Message, ResponseRequest, Sampling, TextPart
+from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm, Pcm
 from voicechat.media.decode import AudioError, decode_audio
 from voicechat.media.resample import to_pcm
 from voicechat.media.wav import encode_wav
@@ -205,8 +193,8 @@ def _settings(options: argparse.Namespace) -> Settings:
 @contextlib.asynccontextmanager
 async def running_cascade(settings: Settings) -> AsyncIterator[Cascade]:
     """The cascade of ``settings``, assembled if need be, warm; stopped at the end. Raises :class:`AskError`."""
+    from voicechat.app import build
     from voicechat.assemble import AssembleError, assemble
-    from voicechat.cascade.launch import build
 
     logging.basicConfig(level=logging.WARNING, format="%(name)s %(levelname)s %(message)s")
     try:

@@ -276,8 +276,8 @@ def _brain(settings: Settings) -> Iterator[Finding]:
     """Whether the endpoint that thinks in place of the Thinker answers, and knows the model."""
     if settings.brain.url is None:
         return
+    from voicechat.app import brain_options
     from voicechat.brain.stage import look
-    from voicechat.cascade.launch import brain_options
 
     shown = f"{settings.brain.model} at {settings.brain.url}"
     fault = look(brain_options(settings))

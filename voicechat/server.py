@@ -13,14 +13,14 @@ import time
 import uvloop
 from aiohttp import web
 
+from voicechat.app import build
 from voicechat.assemble import assemble
-from voicechat.cascade.api import CascadeError
 from voicechat.cascade.coordinator import Coordinator
-from voicechat.cascade.launch import build
 from voicechat.config import Settings, resource_dir
+from voicechat.contract.errors import CascadeError
 from voicechat.faces import stats, webrtc
 from voicechat.faces.app import FaceSettings, create_app
-from voicechat.looplag import LoopLag
+from voicechat.faces.looplag import LoopLag
 from voicechat.media.detectors import Detectors
 from voicechat.media.ice import IceSettings
 from voicechat.media.rtc import PeerSettings

@@ -10,7 +10,7 @@ from tests.bench.served_double import served
 from tests.cascade_double import DoubleCascade
 from tests.speech import voice
 from voicechat.bench.chat_client import ChatClient, ClientError, audio_part, text_part
-from voicechat.cascade.api import Overloaded, StageFailed
+from voicechat.contract.errors import Overloaded, StageFailed
 from voicechat.faces.app import FaceSettings
 from voicechat.media.resample import to_pcm
 from voicechat.media.wav import encode_wav

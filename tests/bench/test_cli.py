@@ -18,7 +18,7 @@ from tests.speech import silence, voice
 from voicechat import cli
 from voicechat.bench import spoken
 from voicechat.bench.questions import QUESTIONS
-from voicechat.cascade.api import StageFailed
+from voicechat.contract.errors import StageFailed
 
 SUMMARY = {"p50", "p95", "mean", "least", "most", "count"}
 

@@ -93,7 +93,7 @@ def test_a_server_that_does_not_allow_it(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_failures_are_told_by_their_text(capsys: pytest.CaptureFixture[str]) -> None:
-    from voicechat.cascade.api import StageFailed
+    from voicechat.contract.errors import StageFailed
 
     with served(DoubleCascade(fail_respond=StageFailed("talker", "gone"))) as base:
         code, report = run(capsys, "--server", base, "--transport", "rest", "--concurrency", "2", "--least", "2")

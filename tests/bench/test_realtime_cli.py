@@ -21,7 +21,7 @@ from voicechat.bench import realtime
 from voicechat.bench.realtime import Conformance, session_of, settled
 from voicechat.bench.script import SOUND_RATE, Effect, Entry, Expect, Kind, Recording, Speech, framed, voiced_span
 from voicechat.bench.spoken import NoVoice
-from voicechat.cascade.api import StageFailed
+from voicechat.contract.errors import StageFailed
 from voicechat.realtime.settings import SessionConfig
 
 LONG = " ".join(f"word{number}" for number in range(24))

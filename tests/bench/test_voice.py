@@ -18,7 +18,7 @@ from voicechat.bench.voice_images import spectrogram
 from voicechat.bench.voice_judges import phrases
 from voicechat.bench.voice_report import found_failures, voice_report
 from voicechat.bench.voice_sounds import Kept, Text, load_texts
-from voicechat.cascade.api import StageFailed
+from voicechat.contract.errors import StageFailed
 
 WORD_S = 0.3
 TEXTS = [{"key": f"t/{count}", "text": " ".join(["word"] * count)} for count in (4, 6, 8)]

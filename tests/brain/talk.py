@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from voicechat.brain.stage import BrainOptions, BrainStage
-from voicechat.cascade.messages import Generate, Message, Piece, Released, Turn
+from voicechat.contract.messages import Generate, Message, Piece, Released, Turn
 
 PATIENCE = 20.0
 """Bound in seconds on any wait, so that a fault shows as a failure and not as a hang."""

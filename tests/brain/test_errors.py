@@ -10,9 +10,9 @@ import pytest
 from tests.brain.conftest import DONE, Answer, Brain, chunk, event, refused, streamed
 from tests.brain.talk import PATIENCE, Start
 from voicechat.brain.errors import retry_after
-from voicechat.cascade.api import CascadeError, InvalidRequest, Overloaded, StageFailed
-from voicechat.cascade.messages import Failed, Written
 from voicechat.cascade.traffic import failure
+from voicechat.contract.errors import CascadeError, InvalidRequest, Overloaded, StageFailed
+from voicechat.contract.messages import Failed, Written
 from voicechat.faces.errors import from_cascade
 
 BUSY = {"error": {"message": "slow down", "type": "x", "code": "rate_limit"}}

@@ -12,9 +12,9 @@ from tests.brain.conftest import DONE, HELLO, Answer, Brain, refused, streamed
 from tests.brain.talk import PATIENCE, Start, Talk, options
 from voicechat.bench.child import free_port
 from voicechat.brain.stage import look
-from voicechat.cascade.api import NotReady
-from voicechat.cascade.messages import Failed, Written
 from voicechat.cascade.traffic import failure
+from voicechat.contract.errors import NotReady
+from voicechat.contract.messages import Failed, Written
 from voicechat.faces.errors import from_cascade
 
 

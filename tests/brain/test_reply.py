@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicechat.brain.reply import Counts, MalformedReply, Reply
-from voicechat.cascade.messages import Call
+from voicechat.contract.messages import Call
 
 
 def chunk(reason: str | None = None, **delta: Any) -> dict[str, Any]:

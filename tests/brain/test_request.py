@@ -9,7 +9,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
 from voicechat.brain.request import Dialect, completion_body, completion_messages
-from voicechat.cascade.messages import Call, Generate, ToolSpec, Turn
+from voicechat.contract.messages import Call, Generate, ToolSpec, Turn
 
 PLAIN = Dialect()
 WEATHER = ToolSpec("weather", "How it is outside", {"type": "object", "properties": {"city": {"type": "string"}}})

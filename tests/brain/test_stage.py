@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tests.brain.conftest import DONE, HELLO, USAGE, Answer, Brain, chunk, streamed
 from tests.brain.talk import PATIENCE, QUESTION, Start, text
-from voicechat.cascade.messages import Abort, Call, Called, Generate, Piece, ToolSpec, Written
+from voicechat.contract.messages import Abort, Call, Called, Generate, Piece, ToolSpec, Written
 
 
 async def test_a_reply_as_it_comes(brain: Brain, start: Start) -> None:

@@ -12,23 +12,13 @@ import numpy as np
 import pytest_asyncio
 
 from tests.real_server import Servers, pools
+from voicechat.app import build
 from voicechat.assemble import assemble
-from voicechat.cascade.api import (
-    AudioDelta,
-    AudioPart,
-    Event,
-    Finished,
-    Heard,
-    Message,
-    Pcm,
-    ResponseRequest,
-    Sampling,
-    TextDelta,
-    TextPart,
-)
 from voicechat.cascade.coordinator import Coordinator
-from voicechat.cascade.launch import build
 from voicechat.config import load_settings
+from voicechat.contract.events import AudioDelta, Event, Finished, Heard, TextDelta
+from voicechat.contract.requests import AudioPart, Message, ResponseRequest, Sampling, TextPart
+from voicechat.contract.sound import Pcm
 
 SLOTS = 3
 WAITING = 4

@@ -1,6 +1,6 @@
 """Stages without processes or models, and an event loop whose clock jumps: for tests of the coordinator alone.
 
-The doubles keep the stages' contract (see ``voicechat.cascade.messages``), do one small thing whenever they are told
+The doubles keep the stages' contract (see ``voicechat.contract.messages``), do one small thing whenever they are told
 to, and complain if the coordinator gives a slot to a second response while a worker may still write into it.
 """
 
@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from voicechat.cascade.messages import (
+from voicechat.cascade.traffic import STEP_SAMPLES
+from voicechat.contract.messages import (
     Abort,
     Codes,
     Decode,
@@ -33,8 +34,7 @@ from voicechat.cascade.messages import (
     Transcript,
     Written,
 )
-from voicechat.cascade.pool import Pool
-from voicechat.cascade.traffic import STEP_SAMPLES
+from voicechat.contract.pool import Pool
 
 CYCLE = 4391
 """The double of the VoiceBox goes on by one cycle of its pulse train as codes sum up to this."""

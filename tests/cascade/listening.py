@@ -14,7 +14,7 @@ import pytest
 from jiwer import wer
 from whisper_normalizer.english import EnglishTextNormalizer
 
-from voicechat.cascade.api import EARS_RATE, PCM_RATE, EarsPcm, Pcm
+from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm, Pcm
 from voicechat.media.resample import resample, to_float
 
 _normalize = EnglishTextNormalizer()

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Abort, Generate, Message, Piece, Released
+from voicechat.contract.channel import Channel
+from voicechat.contract.messages import Abort, Generate, Message, Piece, Released
 from voicechat.stages.host import Host, prepare_process, run_host
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(1000)"]

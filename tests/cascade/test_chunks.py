@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voicechat.app import RIGHT_CONTEXT, chunk_policy
 from voicechat.cascade.chunks import Chunk, ChunkBuffer, ChunkPolicy
-from voicechat.cascade.launch import RIGHT_CONTEXT, chunk_policy
 from voicechat.config import ChunkSettings, Settings
 from voicechat.models.embedded.voicebox import RIGHT_CONTEXT as NET_RIGHT_CONTEXT
 

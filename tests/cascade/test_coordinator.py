@@ -17,22 +17,11 @@ from hypothesis import strategies as st
 
 from tests.cascade.doubles import ThinkerDouble
 from tests.cascade.world import Caller, World, simulated, transcribed
-from voicechat.cascade.api import (
-    AudioPart,
-    FinishReason,
-    Heard,
-    InvalidRequest,
-    Message,
-    NotReady,
-    Overloaded,
-    ResponseRequest,
-    StageFailed,
-    TextDelta,
-    TextPart,
-    Tool,
-)
-from voicechat.cascade.calls import CallParser, ToolCall
-from voicechat.cascade.messages import (
+from voicechat.cascade.traffic import STEP_SAMPLES
+from voicechat.contract.calls import CallParser, ToolCall
+from voicechat.contract.errors import InvalidRequest, NotReady, Overloaded, StageFailed
+from voicechat.contract.events import FinishReason, Heard, TextDelta
+from voicechat.contract.messages import (
     Call,
     Called,
     Codes,
@@ -47,7 +36,7 @@ from voicechat.cascade.messages import (
     ToolSpec,
     Written,
 )
-from voicechat.cascade.traffic import STEP_SAMPLES
+from voicechat.contract.requests import AudioPart, Message, ResponseRequest, TextPart, Tool
 
 
 def request_of(rng: random.Random) -> tuple[tuple[TextPart | AudioPart, ...], dict[str, Any]]:

@@ -10,14 +10,9 @@ import pytest
 
 from tests.cascade.doubles import DOUBLES, ThinkerDouble
 from tests.cascade.world import World, in_jumping_time, simulated, transcribed
-from voicechat.cascade.api import (
-    CascadeError,
-    FinishReason,
-    NotReady,
-    Overloaded,
-    StageFailed,
-)
-from voicechat.cascade.messages import Abort, Codes, Generate, Piece, Released, Speak
+from voicechat.contract.errors import CascadeError, NotReady, Overloaded, StageFailed
+from voicechat.contract.events import FinishReason
+from voicechat.contract.messages import Abort, Codes, Generate, Piece, Released, Speak
 
 
 def test_a_full_pool_lets_wait_and_then_refuses() -> None:

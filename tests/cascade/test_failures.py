@@ -14,9 +14,11 @@ import pytest
 from tests.cascade.conftest import PATIENCE, Reply, at_rest, read, request
 from tests.cascade.listening import SPEAKERS
 from tests.real_server import descendants, wait_until_gone
-from voicechat.cascade.api import AudioDelta, NotReady, Sampling, StageFailed, TextDelta
 from voicechat.cascade.coordinator import Coordinator
 from voicechat.cascade.stage import Stage
+from voicechat.contract.errors import NotReady, StageFailed
+from voicechat.contract.events import AudioDelta, TextDelta
+from voicechat.contract.requests import Sampling
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

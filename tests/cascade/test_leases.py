@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from voicechat.cascade.api import Overloaded
 from voicechat.cascade.leases import Lease, Leases
+from voicechat.contract.errors import Overloaded
 
 SLOTS = 3
 WAITING = 4

@@ -12,18 +12,11 @@ import pytest
 
 from tests.cascade.conftest import SLOTS, WAITING, Reply, at_rest, read, request
 from tests.cascade.listening import SPEAKERS, error_rate, for_ears
-from voicechat.cascade.api import (
-    AudioDelta,
-    FinishReason,
-    InvalidRequest,
-    Message,
-    Overloaded,
-    ResponseRequest,
-    Sampling,
-    TextDelta,
-)
 from voicechat.cascade.coordinator import Coordinator
 from voicechat.cascade.traffic import STEP_SAMPLES
+from voicechat.contract.errors import InvalidRequest, Overloaded
+from voicechat.contract.events import AudioDelta, FinishReason, TextDelta
+from voicechat.contract.requests import Message, ResponseRequest, Sampling
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -7,19 +7,11 @@ import asyncio
 import numpy as np
 import pytest
 
-from voicechat.cascade.api import (
-    AudioDelta,
-    CascadeError,
-    Event,
-    Finished,
-    FinishReason,
-    Message,
-    ResponseRequest,
-    StageFailed,
-    TextDelta,
-)
 from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
 from voicechat.cascade.response import Marks, ResponseState
+from voicechat.contract.errors import CascadeError, StageFailed
+from voicechat.contract.events import AudioDelta, Event, Finished, FinishReason, TextDelta
+from voicechat.contract.requests import Message, ResponseRequest
 
 REQUEST = ResponseRequest((Message.text("user", "Hello"),))
 

@@ -9,20 +9,13 @@ import pytest
 
 from tests.cascade.world import World, simulated
 from voicechat.cascade import traffic
-from voicechat.cascade.api import (
-    AudioDelta,
-    Finished,
-    FinishReason,
-    InvalidRequest,
-    NotReady,
-    SpeechRequest,
-    StageFailed,
-    Usage,
-)
 from voicechat.cascade.coordinator import MAX_TEXT
-from voicechat.cascade.messages import Abort, Generate, Speak, Text
 from voicechat.cascade.response import ResponseState
 from voicechat.cascade.traffic import STEP_SAMPLES
+from voicechat.contract.errors import InvalidRequest, NotReady, StageFailed
+from voicechat.contract.events import AudioDelta, Finished, FinishReason, Usage
+from voicechat.contract.messages import Abort, Generate, Speak, Text
+from voicechat.contract.requests import SpeechRequest
 
 TEXT = "Hello there,\n my friend.  "
 

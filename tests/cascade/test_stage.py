@@ -15,8 +15,8 @@ import pytest
 
 from tests.cascade import small_stage
 from tests.real_server import wait_until_gone
-from voicechat.cascade.messages import Abort, Generate, Message, Piece, Released
 from voicechat.cascade.stage import Stage
+from voicechat.contract.messages import Abort, Generate, Message, Piece, Released
 
 PATIENCE = 30.0
 

@@ -14,23 +14,14 @@ import numpy as np
 
 from tests.cascade.doubles import DOUBLES, JumpingLoop, StageDouble
 from voicechat.cascade import traffic as module
-from voicechat.cascade.api import (
-    AudioDelta,
-    AudioPart,
-    CascadeError,
-    Event,
-    Finished,
-    Message,
-    ModelInfo,
-    ResponseRequest,
-    SpeechRequest,
-    TextDelta,
-    TextPart,
-)
 from voicechat.cascade.chunks import ChunkPolicy
 from voicechat.cascade.coordinator import Coordinator
-from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.cascade.traffic import STEP_SAMPLES
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.errors import CascadeError
+from voicechat.contract.events import AudioDelta, Event, Finished, TextDelta
+from voicechat.contract.pool import Pool, PoolSpec
+from voicechat.contract.requests import AudioPart, Message, ResponseRequest, SpeechRequest, TextPart
 
 MODEL = ModelInfo("double", ("ann", "ben"), "ann", False, 512, 0)
 POLICIES = {True: ChunkPolicy(2, 2.0, 8, 3, 1), False: ChunkPolicy(6, 1.5, 12, 4, 1)}

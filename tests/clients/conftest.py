@@ -10,7 +10,7 @@ import pytest
 
 from tests.clients.recordings import listen, questions, spoken_answers  # noqa: F401
 from tests.ws_server import Server, serving
-from voicechat.cascade.api import Cascade
+from voicechat.contract.cascade import Cascade
 from voicechat.faces import webrtc
 from voicechat.faces.app import FaceSettings
 from voicechat.media.ice import IceSettings

@@ -8,7 +8,7 @@ from tests import needed
 from tests.cascade.listening import SPEAKERS as VOICES
 from tests.clients import speaking_cascade, talk
 from voicechat.assemble import AssembledPaths
-from voicechat.cascade.api import EARS_RATE, PCM_RATE, Pcm
+from voicechat.contract.sound import EARS_RATE, PCM_RATE, Pcm
 from voicechat.media.resample import resample, to_pcm
 
 

@@ -11,20 +11,10 @@ import numpy as np
 
 from tests.cascade.listening import error_rate
 from tests.clients.talk import QUESTIONS, Listen
-from voicechat.cascade.api import (
-    PCM_RATE,
-    AudioDelta,
-    EarsPcm,
-    Finished,
-    FinishReason,
-    ModelInfo,
-    Pcm,
-    ResponseRequest,
-    StageTimes,
-    TextDelta,
-    TextPart,
-    Usage,
-)
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.events import AudioDelta, Finished, FinishReason, StageTimes, TextDelta, Usage
+from voicechat.contract.requests import ResponseRequest, TextPart
+from voicechat.contract.sound import PCM_RATE, EarsPcm, Pcm
 
 ANSWERS = (
     "A spider has eight legs.",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tests.cascade.listening import error_rate, for_ears
 from tests.speech import silence
-from voicechat.cascade.api import PCM_RATE, EarsPcm, Pcm
+from voicechat.contract.sound import PCM_RATE, EarsPcm, Pcm
 from voicechat.media.resample import to_pcm
 
 QUESTIONS = (

@@ -16,25 +16,11 @@ from openai import AsyncOpenAI
 from tests.cascade_double import DoubleCascade
 from tests.faces.webrtc_bench import Bench, close
 from tests.ws_server import Server, serving
-from voicechat.cascade.api import (
-    EARS_RATE,
-    PCM_RATE,
-    AudioDelta,
-    AudioPart,
-    EarsPcm,
-    Event,
-    Finished,
-    FinishReason,
-    Heard,
-    InvalidRequest,
-    ModelInfo,
-    ResponseRequest,
-    SpeechRequest,
-    StageTimes,
-    TextDelta,
-    TextPart,
-    Usage,
-)
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.errors import InvalidRequest
+from voicechat.contract.events import AudioDelta, Event, Finished, FinishReason, Heard, StageTimes, TextDelta, Usage
+from voicechat.contract.requests import AudioPart, ResponseRequest, SpeechRequest, TextPart
+from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm
 from voicechat.faces.app import FaceSettings, create_app
 
 WORD_SAMPLES = PCM_RATE // 5

@@ -13,7 +13,8 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion
 
-from voicechat.cascade.api import FinishReason, NotReady, Overloaded, StageFailed
+from voicechat.contract.errors import NotReady, Overloaded, StageFailed
+from voicechat.contract.events import FinishReason
 from voicechat.faces.app import FaceSettings
 from voicechat.media.decode import decode_audio
 from voicechat.media.encode import encode

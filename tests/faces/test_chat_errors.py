@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicechat.cascade.api import ModelInfo
+from voicechat.contract.cascade import ModelInfo
 from voicechat.faces.chat_messages import base64_bytes
 from voicechat.faces.chat_request import ChatRequest, parse_chat
 from voicechat.faces.errors import ApiError

@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
 
-from voicechat.cascade.api import InvalidRequest, StageFailed
+from voicechat.contract.errors import InvalidRequest, StageFailed
 from voicechat.faces.app import FaceSettings
 
 MODEL = "fake-voice"

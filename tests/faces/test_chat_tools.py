@@ -10,8 +10,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from tests.faces.conftest import WORD_SAMPLES, FakeCascade
-from voicechat.cascade.api import CallPart, Message, ResultPart, TextPart, Tool
-from voicechat.cascade.tools import call_text
+from voicechat.contract.requests import CallPart, Message, ResultPart, TextPart, Tool
+from voicechat.contract.tools import call_text
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL = {"type": "function", "function": {"name": "weather", "description": "How it is", "parameters": CITY}}

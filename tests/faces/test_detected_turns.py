@@ -13,13 +13,12 @@ from tests.cascade_double import DoubleCascade
 from tests.faces.webrtc_bench import close
 from tests.speech import silence
 from voicechat.assemble import AssembledPaths
-from voicechat.cascade.api import EARS_RATE
+from voicechat.contract.sound import EARS_RATE, FRAME_SAMPLES
 from voicechat.faces.realtime_shell import detecting
 from voicechat.faces.webrtc_session import VoiceSession
 from voicechat.media.detectors import Detectors
 from voicechat.media.playout import Playout
 from voicechat.media.resample import resample
-from voicechat.media.vad import FRAME_SAMPLES
 from voicechat.realtime.judgement import PATIENCE
 from voicechat.realtime.session import SessionLimits
 from voicechat.realtime.settings import SessionConfig, TurnDetection

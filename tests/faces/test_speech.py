@@ -15,7 +15,7 @@ import pytest
 from aiohttp import ClientSession
 from openai import AsyncOpenAI
 
-from voicechat.cascade.api import InvalidRequest, NotReady, Overloaded, StageFailed
+from voicechat.contract.errors import InvalidRequest, NotReady, Overloaded, StageFailed
 from voicechat.faces.app import FaceSettings
 from voicechat.media.encode import FORMATS
 

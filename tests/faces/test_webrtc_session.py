@@ -7,7 +7,7 @@ import pytest
 
 from tests.cascade_double import DoubleCascade
 from tests.speech import silence, voice
-from voicechat.cascade.api import Overloaded, StageFailed
+from voicechat.contract.errors import Overloaded, StageFailed
 
 
 async def test_a_turn_and_its_reply(make_bench):

@@ -11,10 +11,10 @@ import numpy as np
 from tests.cascade_double import DoubleCascade
 from tests.speech import silence
 from tests.ws_server import SERVER_EVENT
-from voicechat.cascade.api import TextPart
+from voicechat.contract.requests import TextPart
+from voicechat.contract.sound import FRAME_SAMPLES
 from voicechat.faces.webrtc_session import VoiceSession
 from voicechat.media.playout import Playout
-from voicechat.media.vad import FRAME_SAMPLES
 from voicechat.realtime.session import SessionLimits
 from voicechat.realtime.settings import SessionConfig
 

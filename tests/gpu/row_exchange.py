@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.talker import BOS
 from voicechat.stages.conditioning import DeviceConditioning, Entry
 from voicechat.stages.rows import DeviceRows, DeviceRowWriter, announced, open_rows, stamp, view_rows

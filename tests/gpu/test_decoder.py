@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from voicechat.cascade.messages import Decode
+from voicechat.contract.messages import Decode
 from voicechat.models.embedded.alphabet import NONE_SYMBOL, SYMBOL_WINDOW
 from voicechat.models.embedded.voicebox import CODES, TOKEN_SAMPLES, load_voicebox
 from voicechat.models.embedded.weights import WEIGHTS_DIR

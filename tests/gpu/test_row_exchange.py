@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.gpu.row_exchange import Exchange, read, write
-from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.cascade.stage import Stage
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.stages import keeper
 from voicechat.stages.keeper import KeeperConfig
 from voicechat.stages.rows import poison, rows_bytes, view_rows

@@ -23,9 +23,9 @@ import torch
 from tests.stages import test_talker as plain
 from tests.stages.following import Followed, Reference, Said
 from tests.stages.hosts import StageHost
-from voicechat.cascade.messages import Spoken
-from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.cascade.stage import Stage
+from voicechat.contract.messages import Spoken
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.talker import Conditioner, export_hf
 from voicechat.models.embedded.weights import WEIGHTS_DIR, load_voice_config
 from voicechat.stages import keeper, talker

@@ -12,11 +12,12 @@ import pytest
 
 from tests.speech import silence, voice
 from voicechat.assemble import AssembledPaths
+from voicechat.contract.sound import FRAME_SAMPLES
 from voicechat.media import silero as silero_module
 from voicechat.media.detectors import SILERO_FILE, SMART_TURN_FILE, Detectors
 from voicechat.media.silero import Silero, SileroStream
 from voicechat.media.smart_turn import SmartTurn
-from voicechat.media.vad import FRAME_SAMPLES, SpeechVad
+from voicechat.media.vad import SpeechVad
 
 Sound = np.ndarray[Any, np.dtype[np.float32]]
 

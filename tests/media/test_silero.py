@@ -9,11 +9,11 @@ import pytest
 
 from tests.speech import silence, voice
 from voicechat.assemble import AssembledPaths
-from voicechat.cascade.api import EARS_RATE
+from voicechat.contract.sound import EARS_RATE, FRAME_SAMPLES
 from voicechat.media.detectors import SILERO_FILE, SMART_TURN_FILE
 from voicechat.media.resample import resample
 from voicechat.media.silero import Silero, SileroStream
-from voicechat.media.vad import FRAME_SAMPLES, FrameVad, SpeechVad, Vad
+from voicechat.media.vad import FrameVad, SpeechVad, Vad
 
 RNG = np.random.default_rng(5)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.speech import silence, voice
 from voicechat.assemble import AssembledPaths
-from voicechat.cascade.api import EARS_RATE
+from voicechat.contract.sound import EARS_RATE
 from voicechat.media.detectors import SMART_TURN_FILE, Detectors
 from voicechat.media.resample import resample
 from voicechat.media.smart_turn import BANDS, FRAMES, SmartTurn, features

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from tests.speech import silence, voice
+from voicechat.contract.sound import FRAME_SAMPLES
 from voicechat.media import vad as vad_module
-from voicechat.media.vad import FRAME_SAMPLES, FrameVad
+from voicechat.media.vad import FrameVad
 
 
 def flags(sound: np.ndarray, threshold: float = 0.5) -> list[bool]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.speech import rms
-from voicechat.cascade.api import EARS_RATE, PCM_RATE
+from voicechat.contract.sound import EARS_RATE, PCM_RATE
 from voicechat.media import g711
 from voicechat.media.tempo import Tempo
 from voicechat.media.wire import WireDecoder, WireEncoder, decode_whole

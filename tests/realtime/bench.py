@@ -11,21 +11,11 @@ import numpy as np
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from voicechat.cascade.api import (
-    PCM_RATE,
-    AudioDelta,
-    CallPart,
-    CascadeError,
-    Finished,
-    FinishReason,
-    ModelInfo,
-    ResultPart,
-    StageTimes,
-    TextDelta,
-    TextPart,
-    Usage,
-)
-from voicechat.media.vad import FRAME_SAMPLES
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.errors import CascadeError
+from voicechat.contract.events import AudioDelta, Finished, FinishReason, StageTimes, TextDelta, Usage
+from voicechat.contract.requests import CallPart, ResultPart, TextPart
+from voicechat.contract.sound import FRAME_SAMPLES, PCM_RATE
 from voicechat.realtime.client_events import parse_event
 from voicechat.realtime.outbox import (
     BeginAudio,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.realtime.bench import WORD, Bench
-from voicechat.cascade.api import AudioDelta, TextDelta
+from voicechat.contract.events import AudioDelta, TextDelta
 from voicechat.realtime.outbox import PlayAudio
 
 WORDS = [f" w{number}" for number in range(40)]

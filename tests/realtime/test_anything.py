@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.realtime.bench import Bench
-from voicechat.cascade.api import FinishReason, StageFailed
+from voicechat.contract.errors import StageFailed
+from voicechat.contract.events import FinishReason
 from voicechat.realtime.settings import SessionConfig, TurnDetection
 
 SECOND = base64.b64encode(bytes(48_000)).decode()

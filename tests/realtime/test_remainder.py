@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.realtime.bench import WORD
 from tests.realtime.talk import Talk, all_was_heard
-from voicechat.cascade.api import AudioDelta, StageFailed, TextDelta
+from voicechat.contract.errors import StageFailed
+from voicechat.contract.events import AudioDelta, TextDelta
 from voicechat.realtime.remainder import MAX_SAMPLES
 
 

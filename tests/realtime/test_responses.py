@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.realtime.bench import Bench, message
-from voicechat.cascade.api import CallPart, FinishReason, Overloaded, ResultPart, Tool
+from voicechat.contract.errors import Overloaded
+from voicechat.contract.events import FinishReason
+from voicechat.contract.requests import CallPart, ResultPart, Tool
 from voicechat.realtime.settings import SessionConfig
 
 

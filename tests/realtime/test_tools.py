@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicechat.cascade import api as cascade
-from voicechat.cascade.api import ResponseRequest
-from voicechat.cascade.calls import CallParser, ToolCall
+from voicechat.contract import requests as cascade
+from voicechat.contract.calls import CallParser, ToolCall
+from voicechat.contract.requests import ResponseRequest
 from voicechat.realtime.tools import Tool, asked_tools, told_length
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "<b>"}}\n</tool_call>'

@@ -11,8 +11,8 @@ import torch
 
 from tests.real_server import Servers
 from voicechat.assemble import AssembledPaths, assemble
-from voicechat.cascade.pool import Pool
 from voicechat.config import load_settings
+from voicechat.contract.pool import Pool
 
 
 @pytest.fixture(scope="session")

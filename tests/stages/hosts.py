@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from voicechat.cascade.messages import Message, Released
 from voicechat.cascade.stage import Stage
+from voicechat.contract.messages import Message, Released
 from voicechat.stages import talker, thinker
 from voicechat.stages.progress import Progress
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from voicechat.cascade.pool import PoolSpec
+from voicechat.contract.pool import PoolSpec
 
 
 def small_pool(**sizes: Any) -> PoolSpec:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.talker import ADVANCES, BOS, LEFT, NONE_SYMBOL, RIGHT, SYMBOLS, Conditioner
 from voicechat.stages.conditioning import DeviceConditioning, Entry
 from voicechat.stages.rows import DeviceRowWriter, poison, rows_bytes, stamp, view_rows

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.stages.streaming import symbols_of, tensors
-from voicechat.cascade.messages import Decode
+from voicechat.contract.messages import Decode
 from voicechat.models.embedded.voicebox import CODES, RIGHT_CONTEXT, TOKEN_SAMPLES, VoiceBoxNet, left_context
 from voicechat.models.embedded.weights import VoiceBoxConfig
 from voicechat.stages.decoder import Chunks, Pcm, PlainDecoder

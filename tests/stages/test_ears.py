@@ -15,8 +15,8 @@ from tests.cascade.listening import SPEAKERS, error_rate
 from tests.stages.hosts import StageHost
 from tests.stages.pools import small_pool
 from voicechat.assemble import AssembledPaths
-from voicechat.cascade.messages import Abort, Failed, Transcribe, Transcript
-from voicechat.cascade.pool import Pool
+from voicechat.contract.messages import Abort, Failed, Transcribe, Transcript
+from voicechat.contract.pool import Pool
 from voicechat.models.embedded.ears import Ears
 from voicechat.stages import ears
 

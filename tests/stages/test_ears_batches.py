@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from tests.stages.pools import small_pool
-from voicechat.cascade.messages import Failed, Message, Transcribe, Transcript
-from voicechat.cascade.pool import Pool
+from voicechat.contract.messages import Failed, Message, Transcribe, Transcript
+from voicechat.contract.pool import Pool
 from voicechat.stages import ears
 from voicechat.stages.ears import EarsSpec, Listener, Pcm
 from voicechat.stages.host import Host

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.talker import ADVANCES, BOS, RIGHT
 from voicechat.stages.bookkeeping import CONFIG_KEY
 from voicechat.stages.talker_engine import Gate, wake_address

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.stages.streaming import chunks_of, exactly, streamed
+from voicechat.app import chunk_policy
 from voicechat.assemble import AssembledPaths
 from voicechat.cascade.chunks import Chunk
-from voicechat.cascade.launch import chunk_policy
 from voicechat.config import Settings
 from voicechat.models.embedded.frontend import read_text
 from voicechat.models.embedded.talker import load_talker

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.stages.keeper import Keeper, KeeperConfig
 from voicechat.stages.placement import MIB, OverBudget
 from voicechat.stages.rows import ON_HOST, announced

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.stages.test_bookkeeping import step_of
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.stages.cuda_ipc import CudaError, Driver
 from voicechat.stages.rows import (
     ON_DEVICE,

@@ -15,8 +15,8 @@ import torch
 
 from tests.stages.hosts import StageHost, run_talker_in_short_windows, short_windows
 from voicechat.assemble import AssembledPaths
-from voicechat.cascade.messages import Abort, Codes, Failed, Released, Speak, Spoken, Text
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.messages import Abort, Codes, Failed, Released, Speak, Spoken, Text
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.frontend import TextFrontend
 from voicechat.models.embedded.talker import BOS, EOS, LEFT, NONE_SYMBOL, RIGHT, Conditioner, split
 from voicechat.models.embedded.weights import load_voice_config

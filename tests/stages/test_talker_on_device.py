@@ -19,7 +19,7 @@ from tests.stages import test_talker as plain
 from tests.stages.ahead_setup import interpret, schedule_ahead
 from tests.stages.hosts import StageHost, run_talker_in_short_windows
 from voicechat.assemble import AssembledPaths
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.talker import Conditioner
 from voicechat.models.embedded.weights import load_voice_config
 from voicechat.stages.talker import TalkerConfig

@@ -14,8 +14,8 @@ import torch
 
 from tests.stages.hosts import SMALL_BATCH, StageHost, run_thinker_in_small_batches
 from voicechat.assemble import AssembledPaths
-from voicechat.cascade.messages import Abort, Failed, Generate, Piece, Released, Turn, Written
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.messages import Abort, Failed, Generate, Piece, Released, Turn, Written
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.thinker import ChatPrompt
 from voicechat.stages.thinker import ThinkerConfig
 

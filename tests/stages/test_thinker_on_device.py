@@ -14,8 +14,8 @@ from tests.stages import test_thinker as plain
 from tests.stages.ahead_setup import interpret, schedule_ahead
 from tests.stages.hosts import StageHost
 from voicechat.assemble import AssembledPaths
-from voicechat.cascade.messages import Generate, Piece, Turn
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.messages import Generate, Piece, Turn
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.thinker import ChatPrompt
 from voicechat.stages import thinker
 from voicechat.stages.thinker import ThinkerConfig

@@ -9,8 +9,8 @@ import torch
 from tests.stages.hosts import StageHost
 from tests.train.small_llm import WIDTH, write_llm
 from voicechat.assemble.folder import context_length, hidden_size
-from voicechat.cascade.messages import Generate, Piece, Turn, Written
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.messages import Generate, Piece, Turn, Written
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT, ChatPrompt
 from voicechat.stages import thinker
 

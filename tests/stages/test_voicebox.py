@@ -14,12 +14,12 @@ import torch
 
 from tests.stages.hosts import StageHost
 from tests.stages.streaming import Floats, chunks_of, exactly, streamed, symbols_of, tensors, whole
+from voicechat.app import chunk_policy, voicebox_config
 from voicechat.assemble import AssembledPaths
 from voicechat.cascade.chunks import Chunk, ChunkPolicy
-from voicechat.cascade.launch import chunk_policy, voicebox_config
-from voicechat.cascade.messages import Decode, Sound
-from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.config import Settings
+from voicechat.contract.messages import Decode, Sound
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.voicebox import (
     CODES,
     RIGHT_CONTEXT,

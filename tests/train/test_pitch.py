@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.cascade.listening import SPEAKERS
-from voicechat.cascade.api import EARS_RATE
+from voicechat.contract.sound import EARS_RATE
 from voicechat.media.resample import resample
 from voicechat.models.embedded.source import pulses
 from voicechat.train.pitch import Track, track_pitch

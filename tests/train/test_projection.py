@@ -109,8 +109,8 @@ def test_what_was_written_is_loaded(fitted: Work, weights: Path) -> None:
 
 
 def test_settings_are_written_for_the_server(fitted: Work, llm: Path, weights: Path) -> None:
+    from voicechat.app import within_context
     from voicechat.assemble.assembler import _plans
-    from voicechat.cascade.launch import within_context
     from voicechat.config import load_settings
 
     path = fitted.root / "neox.yaml"

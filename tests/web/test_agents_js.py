@@ -23,7 +23,7 @@ from tests.clients.talk import INSTRUCTIONS, INTERRUPT_AFTER, Sound, Talk, judge
 from tests.netns import Namespace
 from tests.speech import silence, write_wav
 from tests.web.conftest import RATE, Visit
-from voicechat.cascade.api import PCM_RATE
+from voicechat.contract.sound import PCM_RATE
 from voicechat.media.resample import resample
 
 BEGIN_S = 9.0

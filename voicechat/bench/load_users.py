@@ -20,7 +20,7 @@ from voicechat.bench.chat_client import ChatClient
 from voicechat.bench.load_ws import RATE, WsAsker
 from voicechat.bench.loop import Outcome, closed_loop
 from voicechat.bench.turn import Question, Turn
-from voicechat.looplag import LoopLag
+from voicechat.faces.looplag import LoopLag
 
 USERS_EACH = 16
 """Users of one process, where there are processors enough."""

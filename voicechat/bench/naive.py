@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from voicechat.assemble import AssembledPaths
 from voicechat.bench.turn import Question
-from voicechat.cascade.api import EARS_RATE
 from voicechat.config import Settings
+from voicechat.contract.sound import EARS_RATE
 from voicechat.media.resample import resample
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT
 

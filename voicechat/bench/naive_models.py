@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voicechat.cascade.messages import Turn
+from voicechat.contract.messages import Turn
 from voicechat.models.embedded import frontend, talker, voicebox
 from voicechat.models.embedded.ears import Ears
 from voicechat.models.embedded.thinker import ChatPrompt

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from voicechat.cascade.messages import Failed
+from voicechat.contract.messages import Failed
 
 Kind = Literal["failed", "invalid", "unreachable", "overloaded"]
 MAX_WORDS = 500

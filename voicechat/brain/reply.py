@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from voicechat.cascade.messages import Call
+from voicechat.contract.messages import Call
 
 THINK, THOUGHT = "<think>", "</think>"
 MAX_CALLS = 128

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from voicechat.cascade.messages import Call, Generate, Turn
-from voicechat.cascade.tools import function_object, output_text
+from voicechat.contract.messages import Call, Generate, Turn
+from voicechat.contract.tools import function_object, output_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from voicechat.brain.endpoint import End, Endpoint
 from voicechat.brain.errors import BrainError
 from voicechat.brain.reply import Counts, MalformedReply, Reply
 from voicechat.brain.request import Dialect, completion_body
-from voicechat.cascade.messages import Abort, Called, Generate, Message, Piece, Released, Turn, Written
+from voicechat.contract.messages import Abort, Called, Generate, Message, Piece, Released, Turn, Written
 
 log = logging.getLogger(__name__)
 

@@ -15,33 +15,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from voicechat.cascade.api import (
-    EARS_RATE,
-    AudioPart,
-    CallPart,
-    CascadeError,
-    EarsPcm,
-    Heard,
-    InvalidRequest,
-    Message,
-    ModelInfo,
-    NotReady,
-    ResponseRequest,
-    ResultPart,
-    SpeechRequest,
-    StageFailed,
-)
-from voicechat.cascade.calls import CallParser
 from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
 from voicechat.cascade.hearing import Hearing
 from voicechat.cascade.leases import Leases
-from voicechat.cascade.messages import Call, Generate, Speak, Text, ToolSpec, Turn
-from voicechat.cascade.messages import Message as StageMessage
-from voicechat.cascade.pool import Pool
 from voicechat.cascade.response import ResponseState
 from voicechat.cascade.stage import Stage, StageLike
 from voicechat.cascade.traffic import NOTHING_TO_SPEAK, Traffic
-from voicechat.stopwatch import Stopwatch, observe
+from voicechat.contract.calls import CallParser
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, StageFailed
+from voicechat.contract.events import Heard
+from voicechat.contract.messages import Call, Generate, Speak, Text, ToolSpec, Turn
+from voicechat.contract.messages import Message as StageMessage
+from voicechat.contract.pool import Pool
+from voicechat.contract.requests import AudioPart, CallPart, Message, ResponseRequest, ResultPart, SpeechRequest
+from voicechat.contract.sound import EARS_RATE, EarsPcm
+from voicechat.contract.stopwatch import Stopwatch, observe
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +42,7 @@ _WARM_UP_TEXT = "Hello. How are you?"
 
 
 class Coordinator:
-    """Implements :class:`voicechat.cascade.api.Cascade` over the stages and a pool.
+    """Implements :class:`voicechat.contract.cascade.Cascade` over the stages and a pool.
 
     ``spawners`` makes each stage given the two callbacks: ``thinker``, ``talker``, ``voicebox``, if the Thinker's stage
     has no ears ``ears``, and any further process which no response goes through. ``policies`` are the chunk policies of
@@ -186,11 +175,11 @@ class Coordinator:
     # ---- what faces call
 
     def respond(self, request: ResponseRequest) -> ResponseState:
-        """Start a response; see :class:`voicechat.cascade.api.Cascade`."""
+        """Start a response; see :class:`voicechat.contract.cascade.Cascade`."""
         return self._begin_if_ready(request)
 
     def speak(self, request: SpeechRequest) -> ResponseState:
-        """Speak a given text; see :class:`voicechat.cascade.api.Cascade`."""
+        """Speak a given text; see :class:`voicechat.contract.cascade.Cascade`."""
         return self._begin_if_ready(request)
 
     async def transcribe(self, pcm: EarsPcm) -> str:

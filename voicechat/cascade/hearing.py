@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from voicechat.cascade.api import EARS_RATE, CascadeError, EarsPcm, InvalidRequest, NotReady, StageFailed
 from voicechat.cascade.leases import Lease, Leases
-from voicechat.cascade.messages import Abort, Transcribe
-from voicechat.cascade.pool import Pool
 from voicechat.cascade.stage import StageLike
+from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, StageFailed
+from voicechat.contract.messages import Abort, Transcribe
+from voicechat.contract.pool import Pool
+from voicechat.contract.sound import EARS_RATE, EarsPcm
 
 
 class Hearing:

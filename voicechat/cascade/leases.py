@@ -7,7 +7,7 @@ import collections
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from voicechat.cascade.api import Overloaded
+from voicechat.contract.errors import Overloaded
 
 
 @dataclass(frozen=True, slots=True)

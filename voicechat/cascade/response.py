@@ -7,20 +7,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from voicechat.cascade.api import (
-    AudioDelta,
-    CascadeError,
-    Event,
-    Finished,
-    FinishReason,
-    ResponseRequest,
-    SpeechRequest,
-    StageTimes,
-    Usage,
-)
-from voicechat.cascade.calls import CallParser
 from voicechat.cascade.chunks import Chunk, ChunkBuffer
 from voicechat.cascade.leases import Lease
+from voicechat.contract.calls import CallParser
+from voicechat.contract.errors import CascadeError
+from voicechat.contract.events import AudioDelta, Event, Finished, FinishReason, StageTimes, Usage
+from voicechat.contract.requests import ResponseRequest, SpeechRequest
 
 
 class Marks:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
-from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Message, Ping, Pong, Profile, Profiled, Ready, Shutdown
+from voicechat.contract.channel import Channel
+from voicechat.contract.messages import Message, Ping, Pong, Profile, Profiled, Ready, Shutdown
 
 log = logging.getLogger(__name__)
 

@@ -11,23 +11,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from voicechat.cascade.api import (
-    PCM_RATE,
-    AudioDelta,
-    CascadeError,
-    FinishReason,
-    InvalidRequest,
-    NotReady,
-    Overloaded,
-    Pcm,
-    SpeechRequest,
-    StageFailed,
-    TextDelta,
-)
-from voicechat.cascade.calls import ToolCall
 from voicechat.cascade.hearing import Hearing
 from voicechat.cascade.leases import Leases
-from voicechat.cascade.messages import (
+from voicechat.cascade.response import ResponseState
+from voicechat.cascade.stage import StageLike
+from voicechat.contract.calls import ToolCall
+from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, Overloaded, StageFailed
+from voicechat.contract.events import AudioDelta, FinishReason, TextDelta
+from voicechat.contract.messages import (
     Abort,
     Called,
     Codes,
@@ -42,11 +33,11 @@ from voicechat.cascade.messages import (
     Transcript,
     Written,
 )
-from voicechat.cascade.pool import Pool
-from voicechat.cascade.response import ResponseState
-from voicechat.cascade.stage import StageLike
-from voicechat.cascade.tools import call_text
-from voicechat.stopwatch import Stopwatch
+from voicechat.contract.pool import Pool
+from voicechat.contract.requests import SpeechRequest
+from voicechat.contract.sound import PCM_RATE, Pcm
+from voicechat.contract.stopwatch import Stopwatch
+from voicechat.contract.tools import call_text
 
 log = logging.getLogger(__name__)
 

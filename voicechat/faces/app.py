@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from voicechat.cascade.api import Cascade
+from voicechat.contract.cascade import Cascade
 from voicechat.faces import auth, client_secrets, health, models, page, realtime_ws, voices
 from voicechat.faces.audio_store import MAX_REPLIES, TTL_S, AudioStore
 from voicechat.faces.chat import ChatFace, ChatLimits

@@ -15,22 +15,12 @@ import msgspec
 import numpy as np
 from aiohttp import web
 
-from voicechat.cascade.api import (
-    AudioDelta,
-    Cascade,
-    CascadeError,
-    Event,
-    Finished,
-    FinishReason,
-    Heard,
-    Message,
-    Pcm,
-    Response,
-    ResponseRequest,
-    StageFailed,
-    TextDelta,
-)
-from voicechat.cascade.calls import CallParser, ToolCall
+from voicechat.contract.calls import CallParser, ToolCall
+from voicechat.contract.cascade import Cascade, Response
+from voicechat.contract.errors import CascadeError, StageFailed
+from voicechat.contract.events import AudioDelta, Event, Finished, FinishReason, Heard, TextDelta
+from voicechat.contract.requests import Message, ResponseRequest
+from voicechat.contract.sound import Pcm
 from voicechat.faces.audio_store import AudioStore
 from voicechat.faces.body import read_json
 from voicechat.faces.chat_messages import decode_messages, has_audio

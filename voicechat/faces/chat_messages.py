@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from voicechat.cascade.api import AudioPart, CallPart, Message, ResultPart, Role, TextPart
+from voicechat.contract.requests import AudioPart, CallPart, Message, ResultPart, Role, TextPart
 from voicechat.faces.errors import ApiError
 from voicechat.faces.fields import Fields, bad_field, quoted, wrong_type
 from voicechat.media.decode import AudioError, decode_audio

@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 
-from voicechat.cascade.api import Finished, FinishReason, ModelInfo, Pcm, Usage
-from voicechat.cascade.calls import ToolCall
+from voicechat.contract.calls import ToolCall
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.events import Finished, FinishReason, Usage
+from voicechat.contract.sound import Pcm
 from voicechat.media.wav import pcm_bytes
 
 AUDIO_TOKENS_PER_SECOND = 25

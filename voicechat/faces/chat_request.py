@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from voicechat.cascade.api import ModelInfo, Sampling
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.requests import Sampling
 from voicechat.faces.chat_messages import DraftMessage, parse_messages
 from voicechat.faces.chat_tools import ChatTools, parse_tools
 from voicechat.faces.errors import ApiError

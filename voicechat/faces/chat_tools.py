@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from voicechat.cascade.api import Tool
+from voicechat.contract.requests import Tool
 from voicechat.faces.fields import Fields, bad_field, wrong_type
 
 MAX_TOOLS = 128

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from voicechat.cascade.api import Cascade
+from voicechat.contract.cascade import Cascade
 from voicechat.faces.errors import ApiError, json_response
 from voicechat.realtime.client_events import load_json
 from voicechat.realtime.errors import ClientError

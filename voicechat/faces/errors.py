@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from voicechat.cascade.api import CascadeError, InvalidRequest, NotReady, Overloaded, StageFailed
+from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, Overloaded, StageFailed
 
 log = logging.getLogger(__name__)
 

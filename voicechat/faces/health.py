@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
-from voicechat.cascade.api import Cascade
+from voicechat.contract.cascade import Cascade
 from voicechat.faces.errors import RETRY_AFTER_S, json_response
 
 StageStates = Callable[[], Mapping[str, str]]

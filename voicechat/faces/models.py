@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from voicechat.cascade.api import Cascade, ModelInfo
+from voicechat.contract.cascade import Cascade, ModelInfo
 from voicechat.faces.errors import ApiError, json_response
 
 OWNER = "voicechat"

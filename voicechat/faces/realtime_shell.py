@@ -17,11 +17,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from voicechat.cascade.api import EARS_RATE, PCM_RATE, Cascade, CascadeError, EarsPcm, Finished, Pcm, Response
+from voicechat.contract.cascade import Cascade, Response
+from voicechat.contract.errors import CascadeError
+from voicechat.contract.events import Finished
+from voicechat.contract.sound import EARS_RATE, FRAME_SAMPLES, PCM_RATE, EarsPcm, Pcm
 from voicechat.faces.realtime_share import LoopShare
 from voicechat.media.detectors import Detectors
 from voicechat.media.resample import resample, to_float, to_pcm
-from voicechat.media.vad import FRAME_SAMPLES, FrameVad, SpeechVad, Vad
+from voicechat.media.vad import FrameVad, SpeechVad, Vad
 from voicechat.media.wire import decode_whole
 from voicechat.realtime.client_events import ClientEvent
 from voicechat.realtime.outbox import (

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from voicechat.cascade.api import Cascade, Pcm
+from voicechat.contract.cascade import Cascade
+from voicechat.contract.sound import Pcm
 from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import allowed_origin, credential
 from voicechat.faces.client_secrets import SECRETS, ClientSecrets

@@ -18,17 +18,11 @@ from typing import Any
 
 from aiohttp import web
 
-from voicechat.cascade.api import (
-    AudioDelta,
-    Cascade,
-    CascadeError,
-    Event,
-    Finished,
-    ModelInfo,
-    Pcm,
-    Response,
-    SpeechRequest,
-)
+from voicechat.contract.cascade import Cascade, ModelInfo, Response
+from voicechat.contract.errors import CascadeError
+from voicechat.contract.events import AudioDelta, Event, Finished
+from voicechat.contract.requests import SpeechRequest
+from voicechat.contract.sound import Pcm
 from voicechat.faces.body import read_json
 from voicechat.faces.chat import cancelled_with, chained, check_finished, no_end
 from voicechat.faces.chat_reply import sse

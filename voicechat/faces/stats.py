@@ -8,7 +8,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from voicechat.cascade.coordinator import Coordinator
-from voicechat.looplag import LoopLag
+from voicechat.faces.looplag import LoopLag
 
 
 def setup(app: web.Application, coordinator: Coordinator, lag: LoopLag, *, profiling: bool = False) -> None:

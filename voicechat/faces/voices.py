@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from voicechat.cascade.api import Cascade, ModelInfo
+from voicechat.contract.cascade import Cascade, ModelInfo
 from voicechat.faces.errors import ApiError, json_response
 from voicechat.faces.fields import Fields, bad_field, quoted, wrong_type
 from voicechat.realtime.settings import served_voice

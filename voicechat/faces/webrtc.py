@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import BodyPartReader, web
 
-from voicechat.cascade.api import Cascade
+from voicechat.contract.cascade import Cascade
 from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import credential
 from voicechat.faces.client_secrets import SECRETS

@@ -7,7 +7,8 @@ import json
 import time
 from collections.abc import Callable
 
-from voicechat.cascade.api import PCM_RATE, Cascade, EarsPcm, Pcm
+from voicechat.contract.cascade import Cascade
+from voicechat.contract.sound import PCM_RATE, EarsPcm, Pcm
 from voicechat.faces.realtime_shell import TRANSCRIBE_TIMEOUT_S, Shell, new_id
 from voicechat.media.detectors import Detectors
 from voicechat.media.playout import Playout, PlayoutFrame

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from voicechat.cascade.api import EARS_RATE, EarsPcm
+from voicechat.contract.sound import EARS_RATE, EarsPcm
 from voicechat.media.silero import Silero, SileroQueue, run_streams
 from voicechat.media.smart_turn import SECONDS, SmartTurn
 from voicechat.media.vad import Heard, SpeechVad

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.cascade.api import Pcm
+from voicechat.contract.sound import Pcm
 
 G711_RATE = 8000
 Law = Literal["pcmu", "pcma"]

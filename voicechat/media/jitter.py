@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voicechat.cascade.api import EARS_RATE, EarsPcm
+from voicechat.contract.sound import EARS_RATE, FRAME_MS, FRAME_SAMPLES, EarsPcm
 from voicechat.media.opus import OpusDecoder, OpusError
-from voicechat.media.vad import FRAME_MS, FRAME_SAMPLES
 
 MAX_WAIT_MS = 60
 """How long packets wait for one that was overtaken."""

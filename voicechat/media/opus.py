@@ -16,7 +16,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.cascade.api import EARS_RATE, PCM_RATE, EarsPcm, Pcm
+from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm, Pcm
 
 FRAME_MS = 20
 """Length in milliseconds of every packet that is sent."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voicechat.cascade.api import PCM_RATE, Pcm
+from voicechat.contract.sound import PCM_RATE, Pcm
 
 FRAME_MS = 20
 FRAME_SAMPLES = PCM_RATE * FRAME_MS // 1000

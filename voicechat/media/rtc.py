@@ -23,7 +23,7 @@ from aiortc.mediastreams import MediaStreamError
 from aiortc.sdp import SessionDescription
 from av.packet import Packet
 
-from voicechat.cascade.api import EarsPcm
+from voicechat.contract.sound import EarsPcm
 from voicechat.media import ice
 from voicechat.media.jitter import RTP_CLOCK, MicrophoneStream, RtpAudio
 from voicechat.media.opus import OpusEncoder

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.cascade.api import EARS_RATE, EarsPcm
+from voicechat.contract.sound import EARS_RATE, EarsPcm
 from voicechat.media.onnx import open_model
 
 WINDOW_SAMPLES = 512

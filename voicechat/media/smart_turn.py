@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.cascade.api import EARS_RATE, EarsPcm
+from voicechat.contract.sound import EARS_RATE, EarsPcm
 from voicechat.media.onnx import open_model
 
 SECONDS = 8

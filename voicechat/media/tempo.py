@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.cascade.api import PCM_RATE, Pcm
+from voicechat.contract.sound import PCM_RATE, Pcm
 
 MIN_TEMPO, MAX_TEMPO = 0.25, 4.0
 

@@ -4,7 +4,8 @@ The gate is webrtcvad, guarded by an energy floor that follows the room. webrtcv
 100 ms after the last word and takes steady noise for speech now and then. A frame passes only if it is also clearly
 louder than the room, and not far below the speaker's own level. The gate knows to the frame when a sound ends, but
 takes coughs, typing and changing noise for speech; Silero does not, but is some 50 ms late at the end of a word. So
-a frame is voiced if both say so. Everything else about turns (onset, pauses, ends) is in :mod:`voicechat.media.turns`.
+a frame is voiced if both say so. Everything else about turns (onset, pauses, ends) is decided by the room
+``realtime``.
 """
 
 from __future__ import annotations
@@ -17,12 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import webrtcvad
 
-from voicechat.cascade.api import EARS_RATE, EarsPcm
+from voicechat.contract.sound import EARS_RATE, FRAME_MS, FRAME_SAMPLES, EarsPcm
 from voicechat.media.silero import Silero, SileroStream, Windows
-
-FRAME_MS = 20
-FRAME_SAMPLES = EARS_RATE * FRAME_MS // 1000
-"""Samples of one frame: 320 at 16 kHz."""
 
 MIN_LEVEL = 10 ** (-55 / 20)
 """RMS (full scale = 1) under which nothing is speech."""

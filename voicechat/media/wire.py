@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from voicechat.cascade.api import EARS_RATE, PCM_RATE, EarsPcm, Pcm
+from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm, Pcm
 from voicechat.media import g711
 from voicechat.media.resample import Floats, Resampler, resample, to_float, to_pcm
 from voicechat.media.tempo import Tempo

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from voicechat.cascade.api import PCM_RATE, CallPart, Message, ResultPart, TextPart
+from voicechat.contract.requests import CallPart, Message, ResultPart, TextPart
+from voicechat.contract.sound import PCM_RATE
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.items import Item, Part
 from voicechat.realtime.outbox import Clip, Outbox, SendWithAudio

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from voicechat.cascade.api import EARS_RATE, EarsPcm
+from voicechat.contract.sound import EARS_RATE, EarsPcm
 from voicechat.realtime.judgement import PATIENCE, sounds_finished
 from voicechat.realtime.outbox import CancelJudge, Clip, JudgeTurn, Outbox
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from voicechat.cascade.api import CascadeError, InvalidRequest, NotReady, Overloaded
+from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, Overloaded
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"

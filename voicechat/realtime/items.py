@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from voicechat.cascade.api import Role
+from voicechat.contract.requests import Role
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.fields import Fields, missing, unsupported
 from voicechat.realtime.outbox import AudioFormat, EncodedClip, Sound

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voicechat.cascade.api import EARS_RATE, EarsPcm
-from voicechat.media.vad import FRAME_MS
+from voicechat.contract.sound import EARS_RATE, FRAME_MS, EarsPcm
 from voicechat.realtime.captions import Captions
 from voicechat.realtime.endpoint import Endpoint
 from voicechat.realtime.judgement import (

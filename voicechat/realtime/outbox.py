@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.cascade.api import Pcm, ResponseRequest
+from voicechat.contract.requests import ResponseRequest
+from voicechat.contract.sound import Pcm
 
 Event = dict[str, Any]
 AudioFormat = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]

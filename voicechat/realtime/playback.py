@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from voicechat.cascade.api import PCM_RATE, Pcm
+from voicechat.contract.sound import PCM_RATE, Pcm
 from voicechat.realtime.conversation import Conversation
 from voicechat.realtime.items import Item
 from voicechat.realtime.outbox import (

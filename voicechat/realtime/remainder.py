@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from voicechat.cascade.api import PCM_RATE, AudioDelta, CascadeError, Event, Finished, Pcm
+from voicechat.contract.errors import CascadeError
+from voicechat.contract.events import AudioDelta, Event, Finished
+from voicechat.contract.sound import PCM_RATE, Pcm
 from voicechat.realtime.items import Item
 from voicechat.realtime.outbox import Clip
 from voicechat.realtime.response import Reply, Status

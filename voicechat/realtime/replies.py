@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from voicechat.cascade.api import (
-    AudioDelta,
-    CascadeError,
-    Event,
-    Finished,
-    FinishReason,
-    Message,
-    ResponseRequest,
-    Sampling,
-    TextDelta,
-    Usage,
-)
+from voicechat.contract.errors import CascadeError
+from voicechat.contract.events import AudioDelta, Event, Finished, FinishReason, TextDelta, Usage
+from voicechat.contract.requests import Message, ResponseRequest, Sampling
 from voicechat.realtime.conversation import Conversation
 from voicechat.realtime.errors import INVALID, cascade_error
 from voicechat.realtime.items import Item

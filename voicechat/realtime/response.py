@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from voicechat.cascade.api import PCM_RATE, Pcm, StageTimes, Usage
-from voicechat.cascade.calls import CallParser, ToolCall
+from voicechat.contract.calls import CallParser, ToolCall
+from voicechat.contract.events import StageTimes, Usage
+from voicechat.contract.sound import PCM_RATE, Pcm
 from voicechat.realtime.conversation import Conversation, shorten
 from voicechat.realtime.items import Item, Part
 from voicechat.realtime.outbox import BeginAudio, Clip, Outbox, Place

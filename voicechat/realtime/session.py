@@ -11,18 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from voicechat.cascade.api import EARS_RATE, CascadeError, EarsPcm, Event, ModelInfo
-from voicechat.media import turns
-from voicechat.media.turns import (
-    SpeechDismissed,
-    SpeechPaused,
-    SpeechResumed,
-    SpeechStarted,
-    SpeechSuspected,
-    TurnDiscarded,
-    TurnEnded,
-    TurnSettings,
-)
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.errors import CascadeError
+from voicechat.contract.events import Event
+from voicechat.contract.sound import EARS_RATE, EarsPcm
+from voicechat.realtime import turn_detector as turns
 from voicechat.realtime.client_events import ClientEvent
 from voicechat.realtime.commands import Commands
 from voicechat.realtime.conversation import CHARS_PER_TOKEN, SILENT, Conversation
@@ -35,6 +28,16 @@ from voicechat.realtime.playback import Playback
 from voicechat.realtime.replies import Replies
 from voicechat.realtime.response import Times
 from voicechat.realtime.settings import ResponseSpec, SessionConfig
+from voicechat.realtime.turn_detector import (
+    SpeechDismissed,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+    SpeechSuspected,
+    TurnDiscarded,
+    TurnEnded,
+    TurnSettings,
+)
 from voicechat.realtime.turns import Turns, seconds_of
 
 CLOSE_EXPIRED = 1001

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from voicechat.cascade.api import PCM_RATE, ModelInfo
-from voicechat.media.turns import TurnSettings
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.sound import PCM_RATE
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.extras import read_kept, read_noise_reduction, read_transcription
 from voicechat.realtime.fields import Fields, unsupported, wrong_type
 from voicechat.realtime.judgement import PATIENCE
 from voicechat.realtime.outbox import AudioFormat
 from voicechat.realtime.tools import Tool, parse_tools
+from voicechat.realtime.turn_detector import TurnSettings
 
 MAX_INSTRUCTIONS = 64_000
 """Characters."""

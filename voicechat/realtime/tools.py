@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from voicechat.cascade import api as cascade
-from voicechat.cascade.messages import ToolSpec
-from voicechat.cascade.tools import tools_prompt
+from voicechat.contract import requests as cascade
+from voicechat.contract.messages import ToolSpec
+from voicechat.contract.tools import tools_prompt
 from voicechat.realtime.fields import Fields, unsupported
 
 MAX_TOOLS = 128
@@ -49,7 +49,7 @@ def parse_tools(fields: Fields) -> tuple[Tool, ...]:
 
 
 def asked_tools(tools: Sequence[Tool], choice: object) -> dict[str, Any]:
-    """The fields of a :class:`~voicechat.cascade.api.ResponseRequest` that say which tools may, or must, be called."""
+    """The fields of a ``ResponseRequest`` that say which tools may, or must, be called."""
     must = choice.get("name") if isinstance(choice, dict) else None
     return {
         "tools": tuple(cascade.Tool(tool.name, tool.description, tool.parameters) for tool in tools),

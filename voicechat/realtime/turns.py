@@ -6,12 +6,11 @@ from collections import deque
 
 import numpy as np
 
-from voicechat.cascade.api import EARS_RATE, EarsPcm
-from voicechat.media import turns
-from voicechat.media.turns import EndReason, TurnDetector, TurnEnded, TurnSettings
-from voicechat.media.vad import FRAME_MS
+from voicechat.contract.sound import EARS_RATE, FRAME_MS, EarsPcm
+from voicechat.realtime import turn_detector as turns
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.settings import TurnDetection
+from voicechat.realtime.turn_detector import EndReason, TurnDetector, TurnEnded, TurnSettings
 
 MIN_COMMIT_MS = 100
 MAX_BUFFER_MS = 5 * 60_000

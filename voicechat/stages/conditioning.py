@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voicechat.cascade.pool import Pool
+from voicechat.contract.pool import Pool
 from voicechat.models.embedded.talker import ADVANCES, BOS, LEFT, NONE_SYMBOL, RIGHT, Conditioner
 from voicechat.stages.rows import STAMP_ROWS, DeviceRows, to_device
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voicechat.cascade.messages import Decode
+from voicechat.contract.messages import Decode
 from voicechat.models.embedded.alphabet import NONE_SYMBOL, SYMBOL_WINDOW
 from voicechat.models.embedded.voicebox import TOKEN_SAMPLES, load_voicebox
 from voicechat.models.graphs import Captured, batch_sizes, capture, fitting

@@ -20,12 +20,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Abort, Failed, Message, Transcribe, Transcript
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.channel import Channel
+from voicechat.contract.messages import Abort, Failed, Message, Transcribe, Transcript
+from voicechat.contract.pool import Pool, PoolSpec
+from voicechat.contract.stopwatch import Stopwatch
 from voicechat.stages.host import Host, prepare_process, run_host
 from voicechat.stages.placement import Placement, bounded_gpu, see_gpus
-from voicechat.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 

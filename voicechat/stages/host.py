@@ -14,9 +14,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Message, Ping, Pong, Profile, Profiled, Ready, Shutdown
-from voicechat.stopwatch import Stopwatch, observe
+from voicechat.contract.channel import Channel
+from voicechat.contract.messages import Message, Ping, Pong, Profile, Profiled, Ready, Shutdown
+from voicechat.contract.stopwatch import Stopwatch, observe
 
 log = logging.getLogger(__name__)
 WATCH_PERIOD = 0.5
@@ -73,7 +73,7 @@ class Host(ABC):
 
     @abstractmethod
     async def warm_up(self) -> dict[str, str | int | float]:
-        """Load, warm up, and return the facts of :class:`~voicechat.cascade.messages.Ready`."""
+        """Load, warm up, and return the facts of :class:`~voicechat.contract.messages.Ready`."""
 
     @abstractmethod
     def handle(self, message: Message) -> None:
@@ -121,8 +121,9 @@ class Host(ABC):
     async def profile(self, message: Profile) -> dict[str, Any]:
         """Look at this stage for a while.
 
-        ``host``: of this process, as :func:`~voicechat.stopwatch.observe` tells: messages are those out and in, and the
-        ``share`` of the time is that of single parts of its work. ``engine``: see :mod:`voicechat.stages.profile`;
+        ``host``: of this process, as :func:`~voicechat.contract.stopwatch.observe` tells: messages are those out and
+        in, and the ``share`` of the time is that of single parts of its work. ``engine``: see
+        :mod:`voicechat.stages.profile`;
         null without one.
         A look that failed is an ``error``.
         """

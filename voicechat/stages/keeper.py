@@ -15,9 +15,9 @@ import socket
 import msgspec
 import numpy as np
 
-from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Message
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.channel import Channel
+from voicechat.contract.messages import Message
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.stages.host import Host, prepare_process, run_host
 from voicechat.stages.placement import see_gpus
 

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from voicechat.cascade.pool import Pool
-from voicechat.stopwatch import Stopwatch
+from voicechat.contract.pool import Pool
+from voicechat.contract.stopwatch import Stopwatch
 
 NESTED = {"held": "schedule", "hook": "execute"}
 """Labels that are part of another."""

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.stages.cuda_ipc import Driver, as_tensor
 
 ON_DEVICE, ON_HOST = 1, 2

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Abort, Codes, Failed, Message, Released, Speak, Spoken, Text
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.channel import Channel
+from voicechat.contract.messages import Abort, Codes, Failed, Message, Released, Speak, Spoken, Text
+from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.stages.host import EngineHost, engine_prompt, prepare_process, run_host
 from voicechat.stages.placement import Placement, engine_options, prepare_engine
 from voicechat.stages.progress import Progress

@@ -10,20 +10,10 @@ from typing import Any
 
 import msgspec
 
-from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import (
-    Abort,
-    Failed,
-    Generate,
-    Message,
-    Piece,
-    Released,
-    Transcribe,
-    Turn,
-    Written,
-)
-from voicechat.cascade.pool import Pool, PoolSpec
-from voicechat.cascade.tools import as_text
+from voicechat.contract.channel import Channel
+from voicechat.contract.messages import Abort, Failed, Generate, Message, Piece, Released, Transcribe, Turn, Written
+from voicechat.contract.pool import Pool, PoolSpec
+from voicechat.contract.tools import as_text
 from voicechat.stages.ears import EarsSpec, Listener
 from voicechat.stages.host import EngineHost, engine_prompt, prepare_process, run_host
 from voicechat.stages.placement import Placement, engine_options, prepare_engine

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Decode, Message, Sound
-from voicechat.cascade.pool import Pool, PoolSpec
+from voicechat.contract.channel import Channel
+from voicechat.contract.messages import Decode, Message, Sound
+from voicechat.contract.pool import Pool, PoolSpec
+from voicechat.contract.stopwatch import Stopwatch
 from voicechat.stages.host import Host, prepare_process, run_host
 from voicechat.stages.placement import Placement, see_gpus
-from voicechat.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from voicechat.stages.decoder import Decoder, Pcm

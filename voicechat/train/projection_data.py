@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voicechat.cascade.messages import Turn
+from voicechat.contract.messages import Turn
 from voicechat.models.embedded.frontend import read_text, token_at
 from voicechat.models.embedded.talker import ADVANCES, BOS, EOS, TalkerNet
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT, ChatPrompt

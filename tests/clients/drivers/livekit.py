@@ -12,7 +12,7 @@ from livekit import rtc
 from livekit.plugins.openai import realtime
 
 from tests.clients.talk import INSTRUCTIONS, Answer, Microphone, Sound, Talk
-from voicechat.cascade.api import PCM_RATE
+from voicechat.contract.sound import PCM_RATE
 
 
 async def converse(base: str, questions: Sequence[Sound], folder: Path) -> Talk:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from tests import rtc_client
 from tests.clients.talk import INSTRUCTIONS, Sound, Talk, to_bytes
-from voicechat.cascade.api import PCM_RATE
+from voicechat.contract.sound import PCM_RATE
 from voicechat.media.resample import resample
 
 SERVER_EVENT: TypeAdapter[object] = TypeAdapter(RealtimeServerEvent)

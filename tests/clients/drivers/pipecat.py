@@ -29,7 +29,7 @@ from pipecat.services.openai.realtime.events import SessionProperties
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 
 from tests.clients.talk import INSTRUCTIONS, Microphone, Sound, Talk
-from voicechat.cascade.api import PCM_RATE
+from voicechat.contract.sound import PCM_RATE
 
 
 class Speaker(FrameProcessor):

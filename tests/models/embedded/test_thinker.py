@@ -8,7 +8,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from voicechat.cascade.messages import Turn
+from voicechat.contract.messages import Turn
 from voicechat.models.embedded.thinker import ChatPrompt
 
 SYSTEM = "You answer in one sentence."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from voicechat.cascade.messages import Turn
+from voicechat.contract.messages import Turn
 
 SYSTEM_PROMPT = (
     "You are a friendly voice assistant. Answer in one or two short, plain spoken sentences, without lists or markdown."

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from voicechat.cascade.tools import CLOSE, OPEN
+from voicechat.contract.tools import CLOSE, OPEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from voicechat.cascade.pool import PoolSpec
 from voicechat.config import Settings
+from voicechat.contract.pool import PoolSpec
 from voicechat.stages.keeper import KeeperConfig
 from voicechat.stages.placement import Placement
 

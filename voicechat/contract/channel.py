@@ -15,7 +15,7 @@ from typing import cast
 
 import msgspec
 
-from voicechat.cascade.messages import Message
+from voicechat.contract.messages import Message
 
 _HEADER = struct.Struct("!I")
 _encoder = msgspec.msgpack.Encoder()
@@ -23,7 +23,7 @@ _decoder = msgspec.msgpack.Decoder(Message)
 
 
 class Channel(asyncio.Protocol):
-    """Sends and receives :data:`~voicechat.cascade.messages.Message` over a connected stream socket."""
+    """Sends and receives :data:`~voicechat.contract.messages.Message` over a connected stream socket."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voicechat.cascade.api import EarsPcm
-from voicechat.media.vad import FRAME_MS, FRAME_SAMPLES
+from voicechat.contract.sound import FRAME_MS, FRAME_SAMPLES, EarsPcm
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,18 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from voicechat import gpus
 from voicechat.assemble import AssembledPaths
 from voicechat.assemble.folder import context_length, hidden_size
 from voicechat.assemble.projection import projection_file
 from voicechat.brain.stage import BrainOptions, BrainStage
-from voicechat.cascade import gpus
-from voicechat.cascade.api import EARS_RATE, PCM_RATE, ModelInfo
 from voicechat.cascade.chunks import ChunkPolicy
 from voicechat.cascade.coordinator import Coordinator
-from voicechat.cascade.pool import Pool, PoolSpec
 from voicechat.cascade.stage import Stage, StageLike
 from voicechat.config import ChunkSettings, Settings
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.pool import Pool, PoolSpec
+from voicechat.contract.sound import EARS_RATE, PCM_RATE
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT
 from voicechat.stages import ears, keeper, talker, thinker, voicebox
 from voicechat.stages.ears import EarsConfig, EarsSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from voicechat.stopwatch import Stopwatch
+from voicechat.contract.stopwatch import Stopwatch
 
 
 class Worker:

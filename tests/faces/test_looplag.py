@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from voicechat import looplag
-from voicechat.looplag import LoopLag
+from voicechat.faces import looplag
+from voicechat.faces.looplag import LoopLag
 
 
 class Clock:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from voicechat.cascade.gpus import keeper_config, place, rows_place
-from voicechat.cascade.pool import PoolSpec
 from voicechat.config import ConfigError, Settings, load_settings
+from voicechat.contract.pool import PoolSpec
+from voicechat.gpus import keeper_config, place, rows_place
 
 SPEC = PoolSpec(
     name="x",

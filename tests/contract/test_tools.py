@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from voicechat.cascade.api import AudioPart, CallPart, Message, ResultPart, TextPart
-from voicechat.cascade.calls import CallParser, ToolCall
 from voicechat.cascade.coordinator import turns_of
-from voicechat.cascade.messages import Call, Generate, ToolSpec, Turn
-from voicechat.cascade.tools import as_text, call_text, output_text, tools_prompt
+from voicechat.contract.calls import CallParser, ToolCall
+from voicechat.contract.messages import Call, Generate, ToolSpec, Turn
+from voicechat.contract.requests import AudioPart, CallPart, Message, ResultPart, TextPart
+from voicechat.contract.tools import as_text, call_text, output_text, tools_prompt
 
 CLOCK = ToolSpec("clock", "The time", {"type": "object"})
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from voicechat.cascade.messages import Generate, ToolSpec, Turn
+from voicechat.contract.messages import Generate, ToolSpec, Turn
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 

@@ -10,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cascade.test_chunks import policies
-from voicechat.assemble import AssembledPaths
-from voicechat.cascade.api import EARS_RATE, PCM_RATE
-from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
-from voicechat.cascade.launch import (
+from voicechat.app import (
     brain_options,
     ears_spec,
     model_info,
@@ -24,8 +21,11 @@ from voicechat.cascade.launch import (
     voicebox_config,
     within_context,
 )
-from voicechat.cascade.pool import PoolSpec
+from voicechat.assemble import AssembledPaths
+from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
 from voicechat.config import Settings, load_settings
+from voicechat.contract.pool import PoolSpec
+from voicechat.contract.sound import EARS_RATE, PCM_RATE
 
 VOICE = {
     "talker": {"voices": ["ann", "ben"], "thinkers": [["smollm2-135m", 576]]},

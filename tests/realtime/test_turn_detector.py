@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicechat.media.turns import (
+from voicechat.contract.sound import FRAME_MS, FRAME_SAMPLES
+from voicechat.realtime.turn_detector import (
     EndReason,
     SpeechDismissed,
     SpeechPaused,
@@ -17,7 +18,6 @@ from voicechat.media.turns import (
     TurnEnded,
     TurnSettings,
 )
-from voicechat.media.vad import FRAME_MS, FRAME_SAMPLES
 
 
 def frame(number: int) -> np.ndarray:

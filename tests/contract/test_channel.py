@@ -14,9 +14,9 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicechat.cascade import messages
-from voicechat.cascade.channel import Channel
-from voicechat.cascade.messages import Codes, Message, Ready, Released, Shutdown, Text, Turn
+from voicechat.contract import messages
+from voicechat.contract.channel import Channel
+from voicechat.contract.messages import Codes, Message, Ready, Released, Shutdown, Text, Turn
 
 KINDS = sorted(set(typing.get_args(Message)), key=lambda kind: kind.__name__)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)

@@ -1,0 +1,1 @@
+"""What the rooms agree on: sound, requests, events, errors, messages, the pool. It imports nothing of ours."""

@@ -1,0 +1,72 @@
+"""What the faces know of the cascade.
+
+A *response* is one run of Thinker -> Talker -> VoiceBox. A face builds a :class:`ResponseRequest`, calls
+:meth:`Cascade.respond` and iterates over the events of the :class:`Response` that it gets at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from voicechat.contract.events import Event
+from voicechat.contract.requests import ResponseRequest, SpeechRequest
+from voicechat.contract.sound import EarsPcm
+
+
+class Response(Protocol):
+    """One running response. Iterate once; the iterator raises :class:`CascadeError` if the response fails."""
+
+    @property
+    def id(self) -> str:
+        """Unique identifier."""
+
+    def __aiter__(self) -> AsyncIterator[Event]: ...
+
+    def cancel(self) -> None:
+        """Stop all stages; the iterator then ends with ``Finished(reason=CANCELLED)``. Idempotent, returns at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What is served. ``name`` is the model id that clients use."""
+
+    name: str
+    voices: tuple[str, ...]
+    default_voice: str
+    sees: bool
+    context_tokens: int
+    created: int
+    about: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    """Of some voices what is known, by voice: ``name``, ``description``, ``gender``, ``language``, each or none."""
+
+
+class Cascade(Protocol):
+    """The running stages. All methods are called on the server's event loop and never block it."""
+
+    @property
+    def model(self) -> ModelInfo:
+        """The served model."""
+
+    @property
+    def ready(self) -> bool:
+        """True once every stage is warm and up."""
+
+    def respond(self, request: ResponseRequest) -> Response:
+        """Start a response and return it at once (fire and forget).
+
+        Errors, also of bad requests, come out of the iterator.
+        """
+
+    def speak(self, request: SpeechRequest) -> Response:
+        """Speak a given text, and return at once. No Thinker is needed, nor need it be up.
+
+        The events are :class:`AudioDelta` and at last :class:`Finished`; the usage counts speech steps and seconds of
+        sound. Errors come out of the iterator: :class:`InvalidRequest` for a voice that is not there (``voice``) and
+        for a text in which nothing can be spoken, or which is far too long (``text``); :class:`Overloaded`,
+        :class:`NotReady` and :class:`StageFailed` as ever.
+        """
+
+    async def transcribe(self, pcm: EarsPcm) -> str:
+        """Text of float32 mono sound at :data:`EARS_RATE`; may be cancelled. Raises :class:`CascadeError`."""
