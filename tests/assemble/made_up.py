@@ -10,7 +10,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from voicechat.assemble.catalogue import Artifact, HubFile, WheelMember
+from voicechat.contract.artifacts import Artifact, HubFile, WheelMember
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"

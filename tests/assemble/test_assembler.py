@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 
 from voicechat.assemble import AssembledPaths, AssembleError, assemble, assembler
 from voicechat.assemble.assembler import missing_parts
-from voicechat.assemble.catalogue import DETECTORS, EARS, THINKERS, Artifact, ThinkerSource
+from voicechat.assemble.catalogue import DETECTORS, EARS, THINKERS, ThinkerSource
 from voicechat.assemble.progress import Reporter
 from voicechat.assemble.store import STAMP
 from voicechat.config import Settings, load_settings
+from voicechat.contract.artifacts import Artifact
 from voicechat.models.embedded.weights import random_weights
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from made_up import artifact, write_wheels
 
-from voicechat.assemble.catalogue import Artifact
 from voicechat.assemble.progress import Reporter
 from voicechat.assemble.sources import Fetcher
 from voicechat.assemble.store import AssembleError
 from voicechat.config import AssembleSettings
+from voicechat.contract.artifacts import Artifact
 
 PARTS = (b"first part, " * 1000, b"second part")
 WHOLE = b"".join(PARTS)

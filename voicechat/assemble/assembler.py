@@ -15,7 +15,6 @@ from voicechat.assemble.catalogue import (
     EARS,
     EARS_NAME,
     THINKERS,
-    Artifact,
     ThinkerSource,
 )
 from voicechat.assemble.folder import has_chat_template, hidden_size
@@ -34,6 +33,7 @@ from voicechat.assemble.store import (
 )
 from voicechat.assemble.w8a8 import quantize_folder
 from voicechat.config import Settings
+from voicechat.contract.artifacts import Artifact
 
 THINKER_RECIPE = 1
 TALKER_RECIPE = 1

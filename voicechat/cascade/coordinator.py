@@ -28,7 +28,15 @@ from voicechat.contract.events import Heard
 from voicechat.contract.messages import Call, Generate, Speak, Text, ToolSpec, Turn
 from voicechat.contract.messages import Message as StageMessage
 from voicechat.contract.pool import Pool
-from voicechat.contract.requests import AudioPart, CallPart, Message, ResponseRequest, ResultPart, SpeechRequest
+from voicechat.contract.requests import (
+    AudioPart,
+    CallPart,
+    ImagePart,
+    Message,
+    ResponseRequest,
+    ResultPart,
+    SpeechRequest,
+)
 from voicechat.contract.sound import EARS_RATE, EarsPcm
 from voicechat.contract.stopwatch import Stopwatch, observe
 
@@ -321,6 +329,8 @@ def turns_of(message: Message, heard: Iterator[str]) -> list[Turn]:
         match part:
             case AudioPart():
                 words.append(next(heard))
+            case ImagePart():
+                raise InvalidRequest("This model can't see images.", param="messages")
             case CallPart():
                 calls.append(Call(part.id, part.name, part.arguments))
             case ResultPart():

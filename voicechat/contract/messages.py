@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,16 +25,25 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     arguments: str
 
 
+class Medium(msgspec.Struct, frozen=True, array_like=True):
+    """A sound or an image of a turn: the number under which it was attached, and the place in the turn's text."""
+
+    number: int
+    at: int
+
+
 class Turn(msgspec.Struct, frozen=True, array_like=True):
-    """One message of the conversation, sound already turned into text.
+    """One message of the conversation. Sound is text already, unless the model hears by itself.
 
     ``calls`` are those of an assistant's turn; with ``result_of`` the text is what came of the call of that id.
+    ``media`` are in order; each was brought by an :class:`Attach` before.
     """
 
     role: str
     text: str
     calls: tuple[Call, ...] = ()
     result_of: str | None = None
+    media: tuple[Medium, ...] = ()
 
 
 class ToolSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -66,6 +75,18 @@ class Generate(_Message, frozen=True):
     must_call: str | None = None
 
 
+class Attach(_Message, frozen=True):
+    """Take a sound or an image out of a bay: its first ``size`` bytes, by :class:`Attached` when that is done.
+
+    The one request that names ``id`` uses it up; :class:`Abort` does so without.
+    """
+
+    id: int
+    kind: Literal["sound", "image"]
+    bay: int
+    size: int
+
+
 class Transcribe(_Message, frozen=True):
     """Turn ``count`` samples of a bay into text."""
 
@@ -89,12 +110,16 @@ class Speak(_Message, frozen=True):
 
 
 class Text(_Message, frozen=True):
-    """The next pieces of the text, one per Thinker token if there are rows; ``final`` closes the text."""
+    """The next pieces of the text, one per Thinker token if there are rows; ``final`` closes the text.
+
+    ``note``: what the family's prompt has to say to its Talker, once; see :class:`voicechat.contract.family.Prompt`.
+    """
 
     id: int
     pieces: tuple[str, ...]
     final: bool
     sent_ns: int
+    note: bytes = b""
 
 
 # ---- to the voicebox
@@ -194,11 +219,15 @@ class Released(_Message, frozen=True):
 
 
 class Piece(_Message, frozen=True):
-    """Newly written text: one piece per token (a piece may be empty). ``sent_ns``: monotonic clock at sending."""
+    """Newly written text: one piece per token (a piece may be empty). ``sent_ns``: monotonic clock at sending.
+
+    ``note`` is as in :class:`Text`, with the first.
+    """
 
     id: int
     pieces: tuple[str, ...]
     sent_ns: int
+    note: bytes = b""
 
 
 class Called(_Message, frozen=True):
@@ -216,6 +245,12 @@ class Written(_Message, frozen=True):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+
+
+class Attached(_Message, frozen=True):
+    """The bay is free again."""
+
+    id: int
 
 
 class Transcript(_Message, frozen=True):
@@ -267,11 +302,11 @@ class Sound(_Message, frozen=True):
 
 ToAny = Shutdown | Ping | Profile
 FromAny = Ready | Pong | Profiled | Failed
-ToThinker = ToAny | Generate | Transcribe | Abort
+ToThinker = ToAny | Generate | Attach | Transcribe | Abort
 ToEars = ToAny | Transcribe | Abort
 ToTalker = ToAny | Speak | Text | Abort
 ToVoicebox = ToAny | Decode
-FromThinker = FromAny | Released | Piece | Called | Written | Transcript
+FromThinker = FromAny | Released | Attached | Piece | Called | Written | Transcript
 FromEars = FromAny | Transcript
 FromTalker = FromAny | Released | Codes | Spoken
 FromVoicebox = FromAny | Sound

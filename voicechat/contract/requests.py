@@ -25,6 +25,14 @@ class AudioPart:
 
 
 @dataclass(frozen=True, slots=True)
+class ImagePart:
+    """An image of a message: ``data`` is a whole file, such as a PNG or a JPEG, as it came; nobody has looked into
+    it."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class CallPart:
     """An earlier call of a tool by the assistant; ``id`` ties its result to it, ``arguments`` is JSON as text."""
 
@@ -41,7 +49,7 @@ class ResultPart:
     output: str
 
 
-Part = TextPart | AudioPart | CallPart | ResultPart
+Part = TextPart | AudioPart | ImagePart | CallPart | ResultPart
 
 
 @dataclass(frozen=True, slots=True)
