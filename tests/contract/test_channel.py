@@ -51,6 +51,8 @@ def values(kind: object) -> st.SearchStrategy:
         return st.lists(values(arguments[0]), max_size=5).map(tuple)
     if typing.get_origin(kind) is dict:
         return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=3)
+    if typing.get_origin(kind) is typing.Literal:
+        return st.sampled_from(arguments)
     raise TypeError(f"no values of {kind}")
 
 
