@@ -1,9 +1,9 @@
 """Streaming text to symbol rows: what the Talker reads.
 
-The text of a reply arrives in pieces (a Thinker's tokens). Words are read by hibari's grapheme-to-phoneme rules as
-soon as their reading is settled: when the next word has begun, or, for the few words whose sound depends on what
-follows ("the", "to", "read", ...), when it is complete. Rows depend on the text alone, never on how it was cut into
-pieces or on when these came, and rows once returned never change.
+The text of a reply arrives in pieces (a Thinker's tokens). :mod:`voicechat.reading` makes words of it that can be read
+aloud; these are read by hibari's grapheme-to-phoneme rules as soon as their reading is settled: when the next word has
+begun, or, for the few words whose sound depends on what follows ("the", "to", "read", ...), when it is complete. Rows
+depend on the text alone, never on how it was cut into pieces or on when these came; rows once returned never change.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import json
 import logging
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
 from hibari.g2p import G2P
-from hibari.g2p.normalize import MONTHS, ROMAN_CARDINAL, ROMAN_ORDINAL, TITLES, normalize
 
-from voicechat.models.embedded.cleaning import MAX_WORD, clean_word
+from voicechat.reading.normaliser import Normaliser, Options, Spoken
+from voicechat.reading.tables import TITLES
 
 logger = logging.getLogger(__name__)
 
@@ -32,16 +31,12 @@ SPACE = 16
 _PUNCTUATION = range(1, 16)
 _CLOSING = range(1, 11)
 _LEFT_WORDS = 3
-_MAX_GROUP = 8
 _SOFT_LIMIT = 260
 _HARD_LIMIT = 360
 _CONTEXT_WORDS = frozenset({"the", "to", "in", "am", "a", "an", "by", "used", "that"})
 _SENTENCE_END = re.compile(r"[.!?…][\"”’')\]*_]*$")
 _CLAUSE_END = re.compile(r"[,;:—][\"”’')\]]*$")
 _EDGES = "\"“”‘’'()[]{}*_`.,;:!?…"
-_MONTHS = frozenset(MONTHS) | {name.lower() for name in MONTHS.values()} | {"sept"}
-_NUMBERED = frozenset(phrase.split()[-1] for phrase in (*ROMAN_CARDINAL, *ROMAN_ORDINAL)) | {"No", "Nos", "World", "Rs"}
-_CURRENCY = re.compile(r"[$£€¥₹₩¢]")
 _READER_ERRORS = (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, StopIteration)
 
 
@@ -56,13 +51,6 @@ class Mark(NamedTuple):
     """One symbol of the text and the position of the last character that its word needs."""
 
     symbol: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    raw: str
-    text: str
     end: int
 
 
@@ -84,41 +72,32 @@ def _alphabet() -> dict[str, int]:
 class Reader:
     """Characters in, :class:`Mark` s out. :class:`TextFrontend` is the form with token indices."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options | None = None) -> None:
         self._g2p = load_g2p()
         self._alphabet = _alphabet()
+        self._normaliser = Normaliser(options)
         self._position = 0
-        self._word: list[str] = []
-        self._break = True
-        self._line_start = True
-        self._pending: list[_Word] = []
+        self._pending: Spoken | None = None
         self._left: list[str] = []
         self._symbols = 0
-        self._last_end = 0
         self._spoke = False
         self._out: list[Mark] = []
 
     def feed(self, text: str) -> list[Mark]:
         """Take more text; returns the marks that are now settled."""
         for character in text:
-            if character.isspace():
-                self._end_word()
-                if character in "\n\r\u2028\u2029":
-                    self._break = True
-            else:
-                if not self._word:
-                    self._start_word(character)
-                self._word.append(character)
-                if len(self._word) >= MAX_WORD:
-                    self._position += 1
-                    self._end_word()
-                    continue
+            for words in self._normaliser.feed(character):
+                self._add(words)
+            beginning = self._normaliser.beginning
+            if beginning is not None:
+                self._on_next(*beginning)
             self._position += 1
         return self._take()
 
     def finish(self) -> list[Mark]:
         """No more text: the rest of the marks, then the final pause. Empty if nothing was to be read at all."""
-        self._end_word()
+        for words in self._normaliser.finish():
+            self._add(words)
         self._commit(None, sentence_end=True)
         if self._spoke:
             self._out.append(Mark(PAUSE, max(self._position - 1, 0)))
@@ -128,81 +107,55 @@ class Reader:
         out, self._out = self._out, []
         return out
 
-    def _start_word(self, first: str) -> None:
-        if self._break:
+    def _on_next(self, first: str, breaks: bool) -> None:
+        """The next words begin with ``first``: what is pending can be read, unless it takes all of the next word."""
+        if breaks:
             self._commit(None, sentence_end=True)
-            self._break = False
-            self._line_start = True
-        if not self._pending:
-            return
-        last = self._pending[-1]
-        if _ends_sentence(last.raw, first):
-            self._commit(None, sentence_end=True)
-        elif not self._sticky(first) and not self._needs_next(last):
-            self._commit(None)
+        elif self._pending is not None:
+            if _ends_sentence(self._pending.text, first):
+                self._commit(None, sentence_end=True)
+            elif not self._needs_next(self._pending.text):
+                self._commit(None)
 
-    def _end_word(self) -> None:
-        if not self._word:
-            return
-        raw = "".join(self._word)
-        self._word.clear()
-        word = _Word(raw, clean_word(raw, self._line_start), self._position - 1)
-        self._line_start = False
-        if not word.text:
-            return
-        if self._pending and not self._sticky(raw[0]):
-            self._commit(word)
-        self._pending.append(word)
+    def _add(self, words: Spoken) -> None:
+        self._on_next(words.first, words.breaks)
+        if self._pending is not None:
+            self._commit(words)
+        self._pending = words
 
-    def _sticky(self, first: str) -> bool:
-        """Whether the next word, beginning with ``first``, has to be read together with the pending ones."""
-        if len(self._pending) >= _MAX_GROUP:
+    def _needs_next(self, text: str) -> bool:
+        if text[-1] in ",;:!?…":
             return False
-        last = self._pending[-1].text
-        core = last.strip(_EDGES)
-        if last.endswith(","):
-            months = (word.text.strip(_EDGES).lower() in _MONTHS for word in self._pending)
-            return first.isdigit() and core.isdigit() and any(months)
-        if last[-1] in ";:!?…":
-            return False
-        if any(character.isdigit() for character in core) or _CURRENCY.search(last):
-            return True
-        if core.lower() in {"the", "of"}:
-            return first.isdigit() or len(self._pending) > 1
-        return core in TITLES or core.lower() in _MONTHS or core in _NUMBERED or last in {"-", "–"}
-
-    def _needs_next(self, word: _Word) -> bool:
-        if word.text[-1] in ",;:!?…":
-            return False
-        core = word.text.rsplit(" ", 1)[-1].strip(_EDGES).lower()
+        core = text.rsplit(" ", 1)[-1].strip(_EDGES).lower()
         golds = self._g2p.lexicon.golds
         return core in _CONTEXT_WORDS or any(
             isinstance(golds.get(form), dict) for form in (core, core.removesuffix("s"))
         )
 
-    def _commit(self, following: _Word | None, sentence_end: bool = False) -> None:
-        if self._pending:
-            words, self._pending = self._pending, []
-            end = words[-1].end
+    def _commit(self, following: Spoken | None, sentence_end: bool = False) -> None:
+        if self._pending is not None:
+            words, self._pending = self._pending, None
             for phonemes in self._read(words, following):
-                self._emit(phonemes, end)
-            limit = _SOFT_LIMIT if _CLAUSE_END.search(words[-1].raw) else _HARD_LIMIT
+                self._emit(phonemes, words.end)
+            limit = _SOFT_LIMIT if _CLAUSE_END.search(words.text) else _HARD_LIMIT
             sentence_end = sentence_end or self._symbols >= limit
         if sentence_end:
             self._left.clear()
             self._symbols = 0
 
-    def _read(self, words: list[_Word], following: _Word | None) -> list[str]:
-        """Phonemes of each spoken word of a group, given the words around it."""
-        joined = " ".join(word.text for word in words)
+    def _read(self, words: Spoken, following: Spoken | None) -> list[str]:
+        """Phonemes of each spoken word, given the words around it."""
+        chunks = _for_lexicon(words.text)
+        if words.ipa is not None:
+            lead, _, tail = _AROUND.fullmatch(words.text).groups()  # type: ignore[union-attr]
+            self._left = [*self._left, *chunks][-_LEFT_WORDS:]
+            return [f"{lead}{from_ipa(words.ipa)}{tail}"]
+        after = _for_lexicon(following.text)[:1] if following else []
+        line = " ".join((*self._left, *chunks, *after))
         try:
-            text = normalize(joined)
-            chunks = text.split()
-            after = normalize(following.text).split()[:1] if following else []
-            line = " ".join((*self._left, *chunks, *after))
             tokens = self._g2p.phonemize_tokens(self._g2p.tokenize(line))
         except _READER_ERRORS as error:
-            logger.warning("cannot read %r aloud: %r", joined, error)
+            logger.warning("cannot read %r aloud: %r", words.text, error)
             return []
         read = [""]
         for token in tokens:
@@ -227,6 +180,24 @@ class Reader:
             symbols.insert(0, SPACE)
         self._symbols += len(symbols)
         self._out.extend(Mark(symbol, end) for symbol in symbols)
+
+
+_AROUND = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)
+_IPA = (
+    ("eɪ", "A"), ("aɪ", "I"), ("oʊ", "O"), ("əʊ", "O"), ("aʊ", "W"), ("ɔɪ", "Y"), ("dʒ", "ʤ"), ("d͡ʒ", "ʤ"), ("tʃ", "ʧ"),
+    ("t͡ʃ", "ʧ"), ("ɚ", "əɹ"), ("ɝ", "ɜɹ"), ("g", "ɡ"), ("r", "ɹ"), ("e", "A"), ("a", "æ"), ("ː", ""), (".", ""),
+)  # fmt: skip
+
+
+def from_ipa(ipa: str) -> str:
+    """IPA as dictionaries write it to the phonemes of the lexicon, which has single letters for diphthongs."""
+    for written, symbol in _IPA:
+        ipa = ipa.replace(written, symbol)
+    return ipa
+
+
+def _for_lexicon(text: str) -> list[str]:
+    return text.replace("’", "'").replace("‒", "-").replace("―", "—").split()
 
 
 class TextFrontend:
@@ -260,15 +231,12 @@ def read_text(text: str) -> list[Mark]:
     return reader.feed(text) + reader.finish()
 
 
-def _ends_sentence(word: str, following: str) -> bool:
-    """Whether a sentence ends after ``word`` when the next word begins with ``following``."""
-    if following.islower() or not _SENTENCE_END.search(word):
+def _ends_sentence(text: str, following: str) -> bool:
+    """Whether a sentence ends after ``text`` when the next word is written with ``following`` at its beginning."""
+    if following.islower() or not _SENTENCE_END.search(text):
         return False
+    word = text.rsplit(" ", 1)[-1]
     core = word.strip(_EDGES)
     if not word.rstrip("\"”’')]*_").endswith("."):
         return True
-    if following.isdigit() and core in {"No", "Nos", "approx", "ca", "Vol", "vol", "Fig", "fig", "p", "pp"}:
-        return False
-    if core.lower() in _MONTHS - {"may", "march"} and following.isdigit() and len(core) <= 4:
-        return False
-    return not (core in TITLES or (len(core) == 1 and core.isupper()) or core.lower() in {"e.g", "i.e", "vs"})
+    return not (core in TITLES or (len(core) == 1 and core.isupper() and " " not in text))
