@@ -14,6 +14,7 @@ setup(
         "voicechat": ["py.typed"],
         "voicechat.assemble": ["factors/*.npz"],
         "voicechat.bench": ["*.json"],
+        "voicechat.realtime": ["lexicons/*.yaml"],
         "voicechat.models.embedded": ["weights/*"],
         "voicechat.train": ["**/*.txt", "**/*.json"],
         "voicechat.web": ["**/*"],

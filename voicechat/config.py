@@ -9,33 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from voicechat.config_section import IntList, StrList
+from voicechat.config_section import Section as _Section
 from voicechat.config_sources import ConfigError as ConfigError
 from voicechat.config_sources import Sources
+from voicechat.config_turns import TurnsSettings
 
 ENV_PREFIX = "VOICECHAT_"
 DEFAULT_MODEL = "embedded"
 
 _PACKAGE = Path(__file__).resolve().parent
-
-
-def _split(value: object) -> object:
-    """Let a comma-separated string stand for a list, as the environment and flags give it."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.strip("[] ").split(",") if part.strip()]
-    return value
-
-
-StrList = Annotated[tuple[str, ...], BeforeValidator(_split)]
-IntList = Annotated[tuple[int, ...], BeforeValidator(_split)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), validate_default=True)
 
 
 class ServerSettings(_Section):
@@ -245,6 +233,7 @@ class Settings(_Section):
     talker: TalkerSettings = TalkerSettings()
     voicebox: VoiceBoxSettings = VoiceBoxSettings()
     ears: EarsSettings = EarsSettings()
+    turns: TurnsSettings = TurnsSettings()
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:

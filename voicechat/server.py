@@ -24,6 +24,8 @@ from voicechat.faces.looplag import LoopLag
 from voicechat.media.detectors import Detectors
 from voicechat.media.ice import IceSettings
 from voicechat.media.rtc import PeerSettings
+from voicechat.realtime.session import SessionLimits
+from voicechat.turn_taking import turn_policy, vad_policy
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ async def _serve(settings: Settings) -> int:
     log.info("warming %s up; this takes a while", settings.model.name)
     try:
         paths = assemble(settings)
-        detectors = Detectors.load(paths.detectors)
+        detectors = Detectors.load(paths.detectors, vad_policy(settings.turns))
         coordinator = build(settings, paths)
     except (OSError, ValueError) as error:
         log.error("%s", getattr(error, "strerror", None) or error)
@@ -109,6 +111,7 @@ def _settle() -> None:
 def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag, detectors: Detectors) -> web.Application:
     """The application with every face, by the settings."""
     server = settings.server
+    limits = SessionLimits(policy=turn_policy(settings.turns))
     face_settings = FaceSettings(
         api_keys=server.api_keys,
         allowed_origins=server.allowed_origins,
@@ -117,9 +120,11 @@ def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag, detecto
         max_body_bytes=server.max_body_mb << 20,
         max_realtime_sessions=server.max_sessions,
         detectors=detectors,
+        realtime_limits=limits,
     )
     rtc = webrtc.RtcSettings(
         peer=PeerSettings(ice=IceSettings(loopback=_is_loopback(server.host))),
+        limits=limits,
         max_sessions=server.max_sessions,
         detectors=detectors,
     )

@@ -19,7 +19,7 @@ from voicechat.faces.webrtc_session import VoiceSession
 from voicechat.media.detectors import Detectors
 from voicechat.media.playout import Playout
 from voicechat.media.resample import resample
-from voicechat.realtime.judgement import PATIENCE
+from voicechat.realtime.policy import EndpointingPolicy
 from voicechat.realtime.session import SessionLimits
 from voicechat.realtime.settings import SessionConfig, TurnDetection
 
@@ -279,4 +279,5 @@ async def test_a_whole_question_is_answered_soon(call, say, eagerness, silence_m
     assert one.all("input_audio_buffer.speech_stopped")[0]["audio_end_ms"] == pytest.approx(spoken * 20, abs=120)
     await one.until("response.done")
     waited = int(one.all("response.done")[0]["response"]["metadata"]["endpointing_ms"])
-    assert silence_ms <= waited <= PATIENCE[eagerness].words_ms, "longer only if the reply was not begun by then"
+    most = EndpointingPolicy().patience(eagerness).words_ms
+    assert silence_ms <= waited <= most, "longer only if the reply was not begun by then"

@@ -37,6 +37,7 @@ from voicechat.realtime.outbox import (
 )
 from voicechat.realtime.session import Session, SessionLimits
 from voicechat.realtime.settings import SessionConfig
+from voicechat.realtime.turn_state import TurnState
 
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 MODEL = ModelInfo("double", ("anna", "ben"), "anna", sees=False, context_tokens=2048, created=0)
@@ -247,22 +248,36 @@ class Bench:
                 assert event["response_id"] in open_responses, event
         if self.session.limits.server_plays:
             assert self.playing == self.session.playback.busy, "what plays is what the session believes to play"
-            detector = self.session.turns._detector
-            may_speak = detector is not None and (detector.suspecting or detector.speaking)
+            may_speak = self.session.turn.open or self.session.turn.state is TurnState.SUSPECTED
             assert may_speak or not self.held, "held only while somebody may be interrupting"
+        self._check_turn()
         self._check_generations()
         self._check_parts()
         self._check_items()
+
+    def _check_turn(self) -> None:
+        """The one who says whose turn it is, and those who hear, speak and wait, agree."""
+        session, state = self.session, self.session.turn.state
+        if state is TurnState.CLOSED:
+            return
+        assert session.turn.open == session.input.open
+        waits = session.playback.held or session.replies.suspended
+        if session.turn.undecided:
+            assert waits, "a reply waits"
+        elif state not in (TurnState.SUSPECTED, TurnState.ACKNOWLEDGED):
+            assert not waits
+        if state is TurnState.IDLE:
+            assert session.replies.idle and session.owed is None and not session.asr.pending
 
     def _check_generations(self) -> None:
         """What runs in the cascade is wanted by somebody, and is paid for once."""
         replies = self.session.replies
         held = replies._remainder
-        wanted = {owner.generation for owner in (replies.live, replies._draft, held) if owner is not None}
+        wanted = {owner.generation for owner in (replies.live, replies._speculation, held) if owner is not None}
         assert set(self.running) <= wanted, "nobody waits for it, but it goes on"
         if held is not None:
-            assert replies.live is None and replies._draft is None and not self.session.limits.server_plays
-            assert self.session.turns.speaking, "nobody speaks any more: it should have been decided"
+            assert replies.live is None and replies._speculation is None and not self.session.limits.server_plays
+            assert self.session.turn.open, "nobody speaks any more: it should have been decided"
         paid = [event for event in self.all("response.done") if (event["response"]["usage"] or {}).get("total_tokens")]
         assert len(paid) <= self.finished
 

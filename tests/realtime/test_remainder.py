@@ -228,13 +228,12 @@ def test_who_goes_on_to_speak_interrupts():
 def test_a_click_is_too_short_for_the_ears():
     talk = Talk()
     talk.tell("session.update", session={"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}})
-    talk.session.turns._base = talk.session.limits.turns
     talk.turn(None)
     talk.understand("Tell me a story.")
     talk.hear(1.0, False)
     talk.speak(10)
     talk.pass_time(0.3)
-    detector = talk.session.turns._detector
+    detector = talk.session.input._segmenter
     assert detector is not None
     detector.settings = type(detector.settings)(strict_onset_ms=100, strict_window_ms=160, silence_ms=4000)
     talk.hear(0.1, True)

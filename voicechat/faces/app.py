@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp import web
@@ -17,6 +17,7 @@ from voicechat.faces.errors import error_middleware
 from voicechat.faces.speech import SpeechFace
 from voicechat.media.decode import MAX_BYTES
 from voicechat.media.detectors import Detectors
+from voicechat.realtime.session import SessionLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class FaceSettings:
     """Threads that decode and encode sound."""
     detectors: Detectors | None = None
     """What finds speech and judges turns in realtime sessions; ``None``: by level and words alone."""
+    realtime_limits: SessionLimits = field(default_factory=SessionLimits)
+    """Bounds of realtime sessions over WebSocket, and how they take turns."""
 
 
 Extension = Callable[[web.Application, Cascade], object]
@@ -98,6 +101,7 @@ def create_app(
     SpeechFace(cascade, app[WORKERS], write_timeout_s=settings.write_timeout_s).setup(app)
     client_secrets.setup(app, cascade)
     realtime = realtime_ws.WsSettings(
+        limits=settings.realtime_limits,
         max_sessions=settings.max_realtime_sessions,
         keyed=bool(settings.api_keys),
         allowed_origins=settings.allowed_origins,

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections import deque
 
+from aiohttp import web
+
 BUDGET_S = 0.002
 """Seconds of one turn of the event loop that sessions may take together."""
 
@@ -67,3 +69,13 @@ class LoopShare:
         self._renewing = left == 0
         if self._renewing:  # after those that were called
             asyncio.get_running_loop().call_soon(self._renew)
+
+
+SHARE = web.AppKey("loop_share", LoopShare)
+
+
+def loop_share(app: web.Application) -> LoopShare:
+    """The application's, for all realtime faces; made when it is first asked for."""
+    if SHARE not in app:
+        app[SHARE] = LoopShare()
+    return app[SHARE]

@@ -12,6 +12,7 @@ import dataclasses
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
@@ -56,6 +57,8 @@ log = logging.getLogger(__name__)
 TICK_S = 0.1
 TRANSCRIBE_TIMEOUT_S = 30.0
 _FRAMES_AT_ONCE = 10
+_MOST_WAITING = 3000
+"""Frames of a minute: older ones of a microphone that nobody has had the time to hear are dropped."""
 
 
 class Transport(Protocol):
@@ -96,17 +99,11 @@ def new_id(prefix: str) -> str:
 
 
 def detecting(limits: SessionLimits, detectors: Detectors | None) -> SessionLimits:
-    """``limits`` for a session with these detectors.
-
-    Silero is not fooled by coughs, so that less voice is needed to open a turn while a reply is heard. Where the server
-    plays, the reply waits at the first sign of speech and little is lost by being sure; elsewhere it is heard until the
-    client is told, which has to be within 250 ms of the first voiced sample.
-    """
+    """``limits`` for a session with these detectors."""
     if detectors is None:
         return dataclasses.replace(limits, judged=False)
-    onset, window = (160, 320) if limits.server_plays else (100, 160)
-    turns = dataclasses.replace(limits.turns, strict_onset_ms=onset, strict_window_ms=window)
-    return dataclasses.replace(limits, judged=True, turns=turns)
+    policy = limits.policy.with_speech_detector(server_plays=limits.server_plays)
+    return dataclasses.replace(limits, judged=True, policy=policy)
 
 
 class Shell:
@@ -136,6 +133,8 @@ class Shell:
         self._vad: Vad = FrameVad() if detectors is None else detectors.vad()
         self._threshold = 0.5
         self._rest: EarsPcm = np.zeros(0, np.float32)
+        self._inbox: deque[EarsPcm | int] = deque(maxlen=_MOST_WAITING)
+        self._listener: asyncio.Task[None] | None = None
         self._responses: dict[int, Response] = {}
         self._jobs: dict[int, asyncio.Task[None]] = {}
         self._judgements: dict[int, asyncio.Task[None]] = {}
@@ -167,25 +166,52 @@ class Shell:
         frames = [sound[index * FRAME_SAMPLES : (index + 1) * FRAME_SAMPLES] for index in range(count)]
         for begin in range(0, count, _FRAMES_AT_ONCE):
             some = frames[begin : begin + _FRAMES_AT_ONCE]
-            if self._closed:
-                return
-            if self._detectors is None or not isinstance(self._vad, SpeechVad) or not self._detecting():
-                for frame in some:
-                    self.on_frame(frame)
-            else:
-                found = await self._detectors.heard(self._vad, some)
-                await self._share.turn()  # what was run together becomes known at the same moment
-                for frame, (heard, probability) in zip(some, found, strict=True):
-                    self._take(frame, self._vad.decide(heard, probability, strict=self.session.playback.sounding))
+            await self._hear(some)
             if len(some) == _FRAMES_AT_ONCE:
                 await asyncio.sleep(0)
 
     def on_frame(self, frame: EarsPcm) -> None:
-        """20 ms from the microphone (float32, shape ``[320]``)."""
+        """20 ms from the microphone (float32, shape ``[320]``), from a caller that can't wait."""
+        self._put(frame)
+
+    def on_starved(self, frames: int) -> None:
+        """No sound came for this many frames, from a caller that can't wait."""
+        self._put(frames)
+
+    def _put(self, heard: EarsPcm | int) -> None:
+        """Sound, or the lack of it, is heard in order by a task that goes on while there is some."""
         if self._closed:
             return
-        voiced = self._detecting() and self._vad.voiced(frame, strict=self.session.playback.sounding)
-        self._take(frame, voiced)
+        self._inbox.append(heard)
+        if self._listener is None or self._listener.done():
+            self._listener = self._start(self._listen())
+
+    async def _listen(self) -> None:
+        while self._inbox:
+            some: list[EarsPcm] = []
+            while self._inbox and len(some) < _FRAMES_AT_ONCE and not isinstance(frame := self._inbox[0], int):
+                some.append(frame)
+                self._inbox.popleft()
+            if some:
+                await self._hear(some)
+            elif isinstance(lacking := self._inbox.popleft(), int) and not self._closed:
+                self._tick()
+                self._perform(self.session.on_starved(lacking))
+
+    async def _hear(self, frames: list[EarsPcm]) -> None:
+        """The one road from frames to decisions: find speech in ``frames``, and let the session have them."""
+        if self._closed:
+            return
+        vad, detecting = self._vad, self._detecting()
+        if detecting and self._detectors is not None and isinstance(vad, SpeechVad):
+            found = await self._detectors.heard(vad, frames)
+            await self._share.turn()  # what was run together becomes known at the same moment
+            for frame, (heard, probability) in zip(frames, found, strict=True):
+                self._take(frame, vad.decide(heard, probability, strict=self.session.playback.sounding))
+            return
+        await self._share.turn()
+        for frame in frames:
+            self._take(frame, detecting and vad.voiced(frame, strict=self.session.playback.sounding))
 
     def _detecting(self) -> bool:
         """Whether speech is to be found; sees to the threshold that the session wants now."""
@@ -199,11 +225,6 @@ class Shell:
         if not self._closed:
             self._tick()
             self._perform(self.session.on_frame(frame, voiced))
-
-    def on_starved(self, frames: int) -> None:
-        """No sound came for this many frames."""
-        self._tick()
-        self._perform(self.session.on_starved(frames))
 
     def on_played(self, played: int, *, started: bool, drained: bool) -> None:
         """A frame has left the server's playout clock."""

@@ -20,7 +20,7 @@ from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import allowed_origin, credential
 from voicechat.faces.client_secrets import SECRETS, ClientSecrets
 from voicechat.faces.errors import SERVER, ApiError
-from voicechat.faces.realtime_share import LoopShare
+from voicechat.faces.realtime_share import LoopShare, loop_share
 from voicechat.faces.realtime_shell import Shell, detecting, new_id
 from voicechat.media.detectors import Detectors
 from voicechat.media.wire import WireDecoder, WireEncoder
@@ -183,11 +183,18 @@ class WsTransport:
 class WsFace:
     """All WebSocket sessions of the process."""
 
-    def __init__(self, cascade: Cascade, settings: WsSettings, secrets: ClientSecrets, admitted: Admission) -> None:
+    def __init__(
+        self,
+        cascade: Cascade,
+        settings: WsSettings,
+        secrets: ClientSecrets,
+        admitted: Admission,
+        share: LoopShare,
+    ) -> None:
         self._cascade = cascade
         self._settings = settings
         self._secrets = secrets
-        self._share = LoopShare()
+        self._share = share
         self._live: set[WsTransport] = set()
         self._admitted = admitted
         admitted.add(self.__len__)
@@ -358,7 +365,7 @@ WS_FACE = web.AppKey("realtime_ws", WsFace)
 
 def setup(app: web.Application, cascade: Cascade, settings: WsSettings | None = None) -> WsFace:
     """Add the route to ``app``, which must have :data:`SECRETS`; sessions end when the application shuts down."""
-    face = app[WS_FACE] = WsFace(cascade, settings or WsSettings(), app[SECRETS], admission(app))
+    face = app[WS_FACE] = WsFace(cascade, settings or WsSettings(), app[SECRETS], admission(app), loop_share(app))
 
     async def on_shutdown(_: web.Application) -> None:
         await face.close()

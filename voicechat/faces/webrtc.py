@@ -19,6 +19,7 @@ from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import credential
 from voicechat.faces.client_secrets import SECRETS
 from voicechat.faces.errors import SERVER, ApiError
+from voicechat.faces.realtime_share import LoopShare, loop_share
 from voicechat.faces.realtime_shell import detecting, new_id
 from voicechat.faces.webrtc_session import VoiceSession
 from voicechat.media import ice
@@ -60,10 +61,11 @@ class Call:
 class CallTable:
     """All calls of the process: admission, and one way to end for every cause."""
 
-    def __init__(self, cascade: Cascade, settings: RtcSettings, admitted: Admission) -> None:
+    def __init__(self, cascade: Cascade, settings: RtcSettings, admitted: Admission, share: LoopShare) -> None:
         self._cascade = cascade
         self._settings = settings
         self._admitted = admitted
+        self._share = share
         admitted.add(self.__len__)
         self._calls: dict[str, Call] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -108,6 +110,7 @@ class CallTable:
             end,
             expires_at=int(time.time() + settings.max_seconds),
             detectors=settings.detectors,
+            share=self._share,
         )
         handler = _Handler(voice_session, lambda: self._forget(call_id))
         call = Call(Peer(handler, playout, settings.peer), voice_session)
@@ -170,7 +173,7 @@ class _Handler:
 def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> CallTable:
     """Add this face's routes to ``app``; its calls end when the application shuts down."""
     ice.use_host_addresses(settings.peer.ice)
-    table = CallTable(cascade, settings, admission(app))
+    table = CallTable(cascade, settings, admission(app), loop_share(app))
 
     async def create(request: web.Request) -> web.Response:
         offer, session = await _read_offer(request)

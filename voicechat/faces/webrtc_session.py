@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from voicechat.contract.cascade import Cascade
 from voicechat.contract.sound import PCM_RATE, EarsPcm, Pcm
+from voicechat.faces.realtime_share import LoopShare
 from voicechat.faces.realtime_shell import TRANSCRIBE_TIMEOUT_S, Shell, new_id
 from voicechat.media.detectors import Detectors
 from voicechat.media.playout import Playout, PlayoutFrame
@@ -50,6 +51,7 @@ class VoiceSession:
         clock: Callable[[], float] = time.monotonic,
         transcribe_timeout: float = TRANSCRIBE_TIMEOUT_S,
         detectors: Detectors | None = None,
+        share: LoopShare | None = None,
     ) -> None:
         if not limits.server_plays:
             raise ValueError("over WebRTC the server plays: limits.server_plays must be set")
@@ -58,7 +60,7 @@ class VoiceSession:
         self._send = send
         self._end = end
         self._session = Session(session_id, cascade.model, config, limits, new_id, expires_at=expires_at)
-        self._shell = Shell(self._session, cascade, self, clock, transcribe_timeout, detectors)
+        self._shell = Shell(self._session, cascade, self, clock, transcribe_timeout, detectors, share)
 
     @property
     def config(self) -> SessionConfig:

@@ -11,7 +11,7 @@ from pathlib import Path
 from voicechat.contract.sound import EARS_RATE, EarsPcm
 from voicechat.media.silero import Silero, SileroQueue, run_streams
 from voicechat.media.smart_turn import SECONDS, SmartTurn
-from voicechat.media.vad import Heard, SpeechVad
+from voicechat.media.vad import Heard, SpeechVad, VadPolicy
 
 SILERO_FILE = "silero_vad.onnx"
 SMART_TURN_FILE = "smart-turn-v3.2-cpu.onnx"
@@ -26,8 +26,9 @@ class Detectors:
     is called: both leave the interpreter to others while they compute, and one turn at a time is enough for one core.
     :meth:`close` ends the threads."""
 
-    def __init__(self, silero: Silero, smart_turn: SmartTurn, few: int = FEW) -> None:
+    def __init__(self, silero: Silero, smart_turn: SmartTurn, few: int = FEW, policy: VadPolicy | None = None) -> None:
         self._silero = silero
+        self._policy = policy
         self._queue = SileroQueue(silero)
         self._smart_turn = smart_turn
         self._recent: deque[float] = deque()
@@ -36,15 +37,15 @@ class Detectors:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="smart-turn")
 
     @classmethod
-    def load(cls, folder: Path) -> Detectors:
+    def load(cls, folder: Path, policy: VadPolicy | None = None) -> Detectors:
         """The models in ``folder``, warm. Raises FileNotFoundError, or ValueError if a file is another model."""
-        detectors = cls(Silero(folder / SILERO_FILE), SmartTurn(folder / SMART_TURN_FILE))
+        detectors = cls(Silero(folder / SILERO_FILE), SmartTurn(folder / SMART_TURN_FILE), policy=policy)
         detectors.vad()
         return detectors
 
     def vad(self, threshold: float = 0.5) -> SpeechVad:
         """A voice activity detector for one microphone."""
-        return SpeechVad(self._silero, threshold)
+        return SpeechVad(self._silero, threshold, self._policy)
 
     async def heard(self, vad: SpeechVad, frames: Sequence[EarsPcm]) -> list[tuple[Heard, float | None]]:
         """What ``vad`` hears in each of ``frames``, with the probability for its :meth:`~SpeechVad.decide`.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -21,29 +22,10 @@ import webrtcvad
 from voicechat.contract.sound import EARS_RATE, FRAME_MS, FRAME_SAMPLES, EarsPcm
 from voicechat.media.silero import Silero, SileroStream, Windows
 
-MIN_LEVEL = 10 ** (-55 / 20)
-"""RMS (full scale = 1) under which nothing is speech."""
-
-ABOVE_ROOM = 10 ** (8 / 20)
-"""How much louder than the room speech must be."""
-
-BELOW_SPEAKER = 10 ** (-32 / 20)
-"""A frame this far below the speaker's recent level is the hangover of a word, not a word."""
-
 _SPEAKER_DECAY = 10 ** (-6 / 20 * FRAME_MS / 1000)  # the speaker's level is forgotten at 6 dB/s
 _SMOOTHED_FRAMES = 5
 _BLOCK_FRAMES = 500 // FRAME_MS
 _BLOCKS = 6
-
-RELEASE = 0.15
-"""Speech that Silero has found goes on until its probability is this far below the threshold."""
-
-STRICT_THRESHOLD = 0.7
-"""Least threshold while a reply is being heard, of which the microphone may hear an echo."""
-
-BELOW_USER = 10 ** (-14 / 20)
-"""While a reply is being heard, a voice this far below the user's is somebody else's: people in the background, a
-television, the reply's own echo."""
 
 _USER_FRAMES = 100  # over so many voiced frames the user's level is a mean, of power
 _USER_DECAY = 10 ** (-0.5 / 20 * FRAME_MS / 1000)  # it is forgotten at 0.5 dB/s
@@ -51,6 +33,25 @@ _USER_DECAY = 10 ** (-0.5 / 20 * FRAME_MS / 1000)  # it is forgotten at 0.5 dB/s
 _AWAKE_FRAMES = 1000 // FRAME_MS
 _BEFORE_FRAMES = 160 // FRAME_MS
 _NOTHING = Windows(False, [])
+
+
+@dataclass(frozen=True, slots=True)
+class VadPolicy:
+    """When a frame is voiced. ``min_level_db`` (RMS of full scale): under it nothing is speech; speech is
+    ``above_room_db`` louder than the room, and a frame ``below_speaker_db`` below the speaker's recent level is the
+    hangover of a word, not a word.
+
+    Speech that Silero has found goes on until its probability is ``release`` below the threshold. While a reply is
+    heard, of which the microphone may hear an echo, the threshold is at least ``strict_threshold``, and a voice
+    ``below_user_db`` below the user's is somebody else's: people in the background, a television, the echo.
+    """
+
+    min_level_db: float = -55.0
+    above_room_db: float = 8.0
+    below_speaker_db: float = 32.0
+    release: float = 0.15
+    strict_threshold: float = 0.7
+    below_user_db: float = 14.0
 
 
 class Heard(NamedTuple):
@@ -104,7 +105,10 @@ class FrameVad:
     ``threshold`` is 0..1 as in the realtime protocol's ``server_vad``: higher takes less sound for speech.
     """
 
-    def __init__(self, threshold: float = 0.5) -> None:
+    def __init__(self, threshold: float = 0.5, policy: VadPolicy | None = None) -> None:
+        policy = policy or VadPolicy()
+        self._least, self._above_room = _ratio(policy.min_level_db), _ratio(policy.above_room_db)
+        self._below_speaker = _ratio(-policy.below_speaker_db)
         self._vad = webrtcvad.Vad()
         self._room = RoomLevel()
         self._speaker = 0.0
@@ -124,7 +128,7 @@ class FrameVad:
             raise ValueError(f"a frame has {FRAME_SAMPLES} samples, not {frame.shape}")
         level = self.level = _rms(frame)
         spoken = bool(self._vad.is_speech(_int16(frame).tobytes(), EARS_RATE))
-        floor = max(MIN_LEVEL, self._room.update(level) * ABOVE_ROOM, self._speaker * BELOW_SPEAKER)
+        floor = max(self._least, self._room.update(level) * self._above_room, self._speaker * self._below_speaker)
         self._speaker *= _SPEAKER_DECAY
         if not spoken or level <= floor:
             return False
@@ -141,8 +145,10 @@ class SpeechVad:
     It knows how loud the user is from what was said while nobody else spoke.
     """
 
-    def __init__(self, silero: Silero, threshold: float = 0.5) -> None:
-        self._gate = FrameVad()
+    def __init__(self, silero: Silero, threshold: float = 0.5, policy: VadPolicy | None = None) -> None:
+        self._policy = policy or VadPolicy()
+        self._below_user = _ratio(-self._policy.below_user_db)
+        self._gate = FrameVad(policy=self._policy)
         self.stream = SileroStream(silero)
         self._before: deque[EarsPcm] = deque(maxlen=_BEFORE_FRAMES)
         self._awake = 0
@@ -189,14 +195,14 @@ class SpeechVad:
         if heard.woken:
             self._speech = False
         if heard.counts and probability is not None:
-            threshold = max(self._threshold, STRICT_THRESHOLD) if strict else self._threshold
-            self._speech = probability >= (max(threshold - RELEASE, 0.01) if self._speech else threshold)
+            threshold = max(self._threshold, self._policy.strict_threshold) if strict else self._threshold
+            self._speech = probability >= (max(threshold - self._policy.release, 0.01) if self._speech else threshold)
         self._user *= _USER_DECAY**2
         if not heard.passed or not self._speech:
             return False
         power = heard.level**2
         if strict:
-            return power >= self._user * BELOW_USER**2
+            return power >= self._user * self._below_user**2
         self._user_frames = min(self._user_frames + 1, _USER_FRAMES)
         self._user += (power - self._user) / self._user_frames
         return True
@@ -205,6 +211,10 @@ class SpeechVad:
 def _check_threshold(threshold: float) -> None:
     if not 0.0 <= threshold <= 1.0:
         raise ValueError(f"threshold must be between 0 and 1, not {threshold}")
+
+
+def _ratio(decibels: float) -> float:
+    return float(10 ** (decibels / 20))
 
 
 def _rms(frame: EarsPcm) -> float:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from voicechat.realtime import client_events as ce
-from voicechat.realtime.ears import Waiting
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.fields import Fields, wrong_type
 from voicechat.realtime.items import MAX_ID, Item, Part, parse_item
 from voicechat.realtime.outbox import EncodedClip
+from voicechat.realtime.recognition import Waiting
 from voicechat.realtime.response import Times
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class Commands:
             case ce.AudioAppend():
                 raise ClientError("Sound can't be sent this way here.", code="unsupported_event", param="type")
             case ce.AudioCommit():
-                session.perform(session.turns.commit())
+                session.perform(session.input.commit())
             case ce.AudioClear():
-                effects = session.turns.clear()
+                effects = session.input.clear()
                 session.perform(effects)
                 if not effects:
                     session.out.send("input_audio_buffer.cleared")
@@ -45,7 +45,7 @@ class Commands:
             case ce.ItemCreate():
                 self._create_item(body)
             case ce.ItemDelete(item_id):
-                session.ears.drop_item(session.conversation.delete(item_id))
+                session.asr.drop_item(session.conversation.delete(item_id))
                 session.proceed()
             case ce.ItemRetrieve(item_id):
                 session.conversation.retrieve(item_id)
@@ -65,7 +65,7 @@ class Commands:
             voice_locked=session.replies.spoke,
             fixed_speed=session.limits.server_plays,
         )
-        effects = session.turns.configure(session.config.detection) if session.config.detection != before else []
+        effects = session.input.configure(session.config.detection) if session.config.detection != before else []
         session.out.send("session.updated", session=session.to_dict())
         session.perform(effects)
 
@@ -91,7 +91,7 @@ class Commands:
         for index, part in enumerate(item.parts):
             if part.type == "input_audio" and part.text is None:
                 (sound,) = part.sounds
-                self._session.ears.hear_also(Waiting(item, index, _seconds(part)), sound)
+                self._session.asr.hear_also(Waiting(item, index, _seconds(part)), sound)
 
     def _truncate(self, body: ce.ItemTruncate) -> None:
         session = self._session
@@ -111,13 +111,13 @@ class Commands:
             raise ClientError(message, code="conversation_already_has_active_response")
         inputs = None if spec.input is None else self._inputs(spec.input)
         given = session.conversation.messages(spec.instructions) if inputs is None else inputs
-        if not given and not spec.instructions.strip() and not session.ears.pending:
+        if not given and not spec.instructions.strip() and not session.asr.pending:
             raise ClientError("There is nothing to reply to.", code="conversation_empty")
         for item in inputs or ():
             self._hear(item)
         if spec.in_conversation and inputs is None:
             session.settle()
-        session.drop_guess()
+        session.drop_speculation()
         session.replies.create(spec, Times(session.out.now), inputs)
         session.reply_if_owed()
 

@@ -20,7 +20,7 @@ from voicechat.realtime.tools import asked_tools, told_length
 
 
 @dataclass(slots=True)
-class _Draft:
+class _Speculation:
     """A response that was begun ahead; nobody was told of it, and what came of it is held back."""
 
     generation: int
@@ -42,7 +42,7 @@ class Replies:
         self._generation = 0
         self._reply: Reply | None = None
         self._last: Reply | None = None
-        self._draft: _Draft | None = None
+        self._speculation: _Speculation | None = None
         self._remainder: Remainder | None = None
         self._spoke = False
 
@@ -79,11 +79,11 @@ class Replies:
     @property
     def unready(self) -> bool:
         """True while a response that was begun ahead has brought nothing yet that could be heard (or read)."""
-        draft = self._draft
-        if draft is None:
+        speculation = self._speculation
+        if speculation is None:
             return False
-        awaited = AudioDelta if draft.request.audio else TextDelta
-        return not any(isinstance(event, awaited | Finished | CascadeError) for event in draft.events)
+        awaited = AudioDelta if speculation.request.audio else TextDelta
+        return not any(isinstance(event, awaited | Finished | CascadeError) for event in speculation.events)
 
     @property
     def spoke(self) -> bool:
@@ -108,30 +108,30 @@ class Replies:
         if reply is None or reply.generation is not None or self._waiting():
             return
         request = self._request(reply.spec, reply.inputs)
-        draft, self._draft = self._draft, None
-        if draft is not None and draft.request == request:
-            reply.generation = draft.generation
-            self._replay(draft.generation, draft.events)
+        speculation, self._speculation = self._speculation, None
+        if speculation is not None and speculation.request == request:
+            reply.generation = speculation.generation
+            self._replay(speculation.generation, speculation.events)
             return
-        if draft is not None:
-            self._out.add(CancelResponse(draft.generation))
+        if speculation is not None:
+            self._out.add(CancelResponse(speculation.generation))
         if all(message.role == "system" for message in request.messages) and not reply.spec.instructions.strip():
             error = {"type": INVALID, "code": "conversation_empty", "message": "There is nothing to reply to."}
             self._finish(reply, "failed", error=error)
             return
         reply.generation = self._start(request)
 
-    def foresee(self, spec: ResponseSpec, said: str) -> None:
+    def speculate(self, spec: ResponseSpec, said: str) -> None:
         """Begin the response that will follow if ``said`` is the next turn, unless another is live."""
-        if self.idle and self._draft is None and not self._waiting():
+        if self.idle and self._speculation is None and not self._waiting():
             request = self._request(spec, None, Message.text("user", said))
-            self._draft = _Draft(self._start(request), request)
+            self._speculation = _Speculation(self._start(request), request)
 
-    def drop_draft(self) -> None:
+    def drop_speculation(self) -> None:
         """That turn is not over."""
-        draft, self._draft = self._draft, None
-        if draft is not None:
-            self._out.add(CancelResponse(draft.generation))
+        speculation, self._speculation = self._speculation, None
+        if speculation is not None:
+            self._out.add(CancelResponse(speculation.generation))
 
     def suspend(self) -> bool:
         """Stop the reply that the client is being sent, or still plays, as one that may be gone on with: the cascade
@@ -235,8 +235,8 @@ class Replies:
 
     def _kept(self, generation: int, event: Event | CascadeError) -> bool:
         """True if ``event`` is of a response that nobody hears yet, and was put away."""
-        if self._draft is not None and self._draft.generation == generation:
-            self._draft.events.append(event)
+        if self._speculation is not None and self._speculation.generation == generation:
+            self._speculation.events.append(event)
             return True
         if self._remainder is not None and self._remainder.generation == generation:
             if not self._remainder.take(event):

@@ -6,17 +6,16 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from voicechat.contract.cascade import ModelInfo
 from voicechat.contract.sound import PCM_RATE
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.extras import read_kept, read_noise_reduction, read_transcription
 from voicechat.realtime.fields import Fields, unsupported, wrong_type
-from voicechat.realtime.judgement import PATIENCE
 from voicechat.realtime.outbox import AudioFormat
+from voicechat.realtime.policy import Eagerness, SegmenterSettings, TurnPolicy
 from voicechat.realtime.tools import Tool, parse_tools
-from voicechat.realtime.turn_detector import TurnSettings
 
 MAX_INSTRUCTIONS = 64_000
 """Characters."""
@@ -53,14 +52,14 @@ class TurnDetection:
     idle_timeout_ms: int | None = None
     create_response: bool = True
     interrupt_response: bool = True
-    eagerness: str = "auto"
+    eagerness: Eagerness = "auto"
 
-    def turn_settings(self, base: TurnSettings) -> TurnSettings:
-        """``base`` with this client's times."""
+    def segmenter_settings(self, policy: TurnPolicy) -> SegmenterSettings:
+        """Those of ``policy`` with this client's times."""
         silence = self.silence_duration_ms
         if self.kind == "semantic_vad":
-            silence = PATIENCE[self.eagerness].limit_ms
-        return dataclasses.replace(base, silence_ms=silence, prefix_ms=self.prefix_padding_ms)
+            silence = policy.endpointing.patience(self.eagerness).limit_ms
+        return dataclasses.replace(policy.segmenter, silence_ms=silence, prefix_ms=self.prefix_padding_ms)
 
     def to_dict(self) -> dict[str, Any]:
         """As the protocol shows it."""
@@ -115,6 +114,13 @@ class SessionConfig:
     tool_choice: object = "auto"
     kept: dict[str, Any] = field(default_factory=dict)
     """Fields that change nothing here, as the client set them: tracing, truncation, include, reasoning, …"""
+
+    @property
+    def language(self) -> str | None:
+        """The user's language by its tag, if the client has told it."""
+        told = self.transcription or {}
+        named = told.get("language") or next(iter(told.get("languages") or ()), None)
+        return None if named is None else str(named)
 
     def updated(
         self, session: object, model: ModelInfo, *, voice_locked: bool = False, fixed_speed: bool = False
@@ -311,7 +317,7 @@ def _detection(current: TurnDetection | None, fields: Fields | None) -> TurnDete
         "silence_duration_ms": fields.integer("silence_duration_ms", 20, 10_000),
         "create_response": fields.boolean("create_response"),
         "interrupt_response": fields.boolean("interrupt_response"),
-        "eagerness": fields.choice("eagerness", tuple(PATIENCE)),
+        "eagerness": fields.choice("eagerness", get_args(Eagerness)),
     }
     changes = {name: value for name, value in read.items() if value is not None}
     if fields.has("idle_timeout_ms"):

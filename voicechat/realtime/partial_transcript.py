@@ -1,9 +1,9 @@
 """What the user has said so far, told piece by piece while the turn is still open. Pure.
 
-The ears hear the turn again and again, each time from its beginning, and may change their mind about the last words. So
-a word is only told once two texts in a row begin with the same words up to it. What was told is never taken back: the
-pieces, joined, are the beginning of the turn's transcript, or, if the ears change their mind after all, of none; then
-no piece follows, and the whole transcript stands as it comes at the end.
+The ASR hears the turn again and again, each time from its beginning, and may change its mind about the last words. So a
+word is only told once two texts in a row begin with the same words up to it. What was told is never taken back: the
+pieces, joined, are the beginning of the turn's transcript, or, if the ASR changes its mind after all, of none; then no
+piece follows, and the whole transcript stands as it comes at the end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 _WORD = re.compile(r"\s*\S+")
 
 
-class Captions:
+class PartialTranscript:
     """One turn's."""
 
     def __init__(self) -> None:

@@ -14,41 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from voicechat.contract.sound import FRAME_MS, FRAME_SAMPLES, EarsPcm
-
-
-@dataclass(frozen=True, slots=True)
-class TurnSettings:
-    """All times are milliseconds and are rounded up to whole frames.
-
-    ``onset_ms`` of voice within ``onset_window_ms`` open a turn; ``strict_onset_ms`` within ``strict_window_ms`` are
-    needed while the other side speaks, so that a cough does not: it is only suspected to be speech, for at most
-    ``suspect_ms``, and dismissed after ``dismiss_ms`` without voice, more than some speakers rest after a short word
-    ("Wait, what about …"). A turn with less voice than ``min_speech_ms`` is discarded. ``prefix_ms`` of sound before
-    the first voiced frame belong to the turn.
-    """
-
-    silence_ms: int = 500
-    pause_ms: int = 160
-    prefix_ms: int = 300
-    onset_ms: int = 60
-    onset_window_ms: int = 120
-    strict_onset_ms: int = 240
-    strict_window_ms: int = 400
-    suspect_ms: int = 800
-    dismiss_ms: int = 400
-    resume_ms: int = 40
-    min_speech_ms: int = 120
-    max_turn_ms: int = 60_000
-
-    def __post_init__(self) -> None:
-        for name in ("silence_ms", "pause_ms", "onset_ms", "strict_onset_ms", "resume_ms", "max_turn_ms", "dismiss_ms"):
-            if getattr(self, name) < FRAME_MS:
-                raise ValueError(f"{name} must be at least {FRAME_MS}")
-        for name in ("prefix_ms", "min_speech_ms"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative")
-        if self.onset_window_ms < self.onset_ms or self.strict_window_ms < self.strict_onset_ms:
-            raise ValueError("an onset window must not be shorter than its onset")
+from voicechat.realtime.policy import SegmenterSettings
 
 
 class EndReason(enum.StrEnum):
@@ -129,13 +95,13 @@ class _Turn:
         return np.concatenate(self.frames[: self.spoken_until + tail])
 
 
-class TurnDetector:
+class Segmenter:
     """Cuts one microphone's frames into turns. No I/O, no clock: the same frames always give the same effects."""
 
-    def __init__(self, settings: TurnSettings | None = None) -> None:
+    def __init__(self, settings: SegmenterSettings | None = None) -> None:
         self.strict = False
         """True while the other side speaks: the strict onset applies."""
-        self._settings = settings or TurnSettings()
+        self._settings = settings or SegmenterSettings()
         self._count = 0
         self._recent: deque[tuple[EarsPcm, bool]] = deque()
         self._turn: _Turn | None = None
@@ -148,7 +114,7 @@ class TurnDetector:
         return self._suspected is not None
 
     @property
-    def speaking(self) -> bool:
+    def open(self) -> bool:
         """True while a turn is open, pauses included."""
         return self._turn is not None
 
@@ -170,12 +136,12 @@ class TurnDetector:
         return np.concatenate(self._turn.frames)
 
     @property
-    def settings(self) -> TurnSettings:
+    def settings(self) -> SegmenterSettings:
         """The settings in force; may be replaced at any time."""
         return self._settings
 
     @settings.setter
-    def settings(self, settings: TurnSettings) -> None:
+    def settings(self, settings: SegmenterSettings) -> None:
         self._settings = settings
 
     def push(self, frame: EarsPcm, voiced: bool) -> list[Effect]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.realtime.bench import Bench
-from voicechat.realtime.captions import Captions
+from voicechat.realtime.partial_transcript import PartialTranscript
 
 DELTA = "conversation.item.input_audio_transcription.delta"
 TEXTS = st.lists(st.lists(st.sampled_from(["what", "is", "it", "it?", "Is", "it,", "…"]), max_size=6).map(" ".join))
@@ -14,7 +14,7 @@ TEXTS = st.lists(st.lists(st.sampled_from(["what", "is", "it", "it?", "Is", "it,
 
 @given(TEXTS, TEXTS)
 def test_nothing_is_taken_back(texts, last):
-    captions, told = Captions(), ""
+    captions, told = PartialTranscript(), ""
     for text in texts:
         told += captions.hear(text)
         assert captions.told == told
@@ -25,7 +25,7 @@ def test_nothing_is_taken_back(texts, last):
 
 @given(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12))
 def test_a_text_that_only_grows_is_told_one_hearing_late(words):
-    captions = Captions()
+    captions = PartialTranscript()
     for count in range(1, len(words) + 1):
         captions.hear(" ".join(words[:count]))
         assert captions.told.split() == words[: count - 1]
@@ -33,7 +33,7 @@ def test_a_text_that_only_grows_is_told_one_hearing_late(words):
 
 
 def test_only_what_two_hearings_agree_on_is_told():
-    captions = Captions()
+    captions = PartialTranscript()
     assert captions.hear("What is the cap") == ""
     assert captions.hear("What is the capital of.") == "What is the"
     assert captions.hear("What is a capital of France and") == ""
@@ -43,7 +43,7 @@ def test_only_what_two_hearings_agree_on_is_told():
 
 
 def test_a_changed_mind_is_told_by_the_transcript_alone():
-    captions = Captions()
+    captions = PartialTranscript()
     captions.hear("Watt is it")
     assert captions.hear("Watt is it?") == "Watt is"
     assert captions.finish("What is it?") == ""

@@ -11,23 +11,18 @@ from __future__ import annotations
 import numpy as np
 
 from voicechat.contract.sound import EARS_RATE, EarsPcm
-from voicechat.realtime.judgement import PATIENCE, sounds_finished
+from voicechat.realtime.lexicon import Lexicon
 from voicechat.realtime.outbox import CancelJudge, Clip, JudgeTurn, Outbox
-
-AGAIN_MS = (1000, 2000, 4000)
-"""Silences after which the sound is judged again, after the first time."""
-
-BEHIND_MS = 240
-"""So much silence makes a judgement better. What is lacking of it yet is made up: if the speaker goes on, the judgement
-is void anyway."""
+from voicechat.realtime.policy import Eagerness, EndpointingPolicy
 
 
-class Endpoint:
+class Endpointer:
     """Judges one pause at a time; what comes late, of a pause that is over, is ignored. ``judged``: there is somebody
     who judges by the sound; else the words alone decide."""
 
-    def __init__(self, out: Outbox, *, judged: bool) -> None:
+    def __init__(self, out: Outbox, policy: EndpointingPolicy, *, judged: bool) -> None:
         self._out = out
+        self._policy = policy
         self._judged = judged
         self._last = 0
         self._job: int | None = None
@@ -43,11 +38,11 @@ class Endpoint:
         self._job = self._first = self._sound = self._words = None
         self._asked = 0
 
-    def due(self, silence_ms: int, eagerness: str) -> bool:
+    def due(self, silence_ms: int, eagerness: Eagerness) -> bool:
         """True if the sound is to be judged after so much silence. :meth:`judge` is to follow."""
         if not self._judged or self._job is not None:
             return False
-        moments = (PATIENCE[eagerness].judge_ms, *AGAIN_MS)
+        moments = (self._policy.patience(eagerness).judge_ms, *self._policy.again_ms)
         return self._asked < len(moments) and silence_ms >= moments[self._asked]
 
     def judge(self, turn: EarsPcm, silence_ms: int) -> None:
@@ -55,13 +50,13 @@ class Endpoint:
         self._last += 1
         self._asked += 1
         self._job = self._last
-        if silence_ms < BEHIND_MS:
-            turn = np.pad(turn, (0, (BEHIND_MS - silence_ms) * EARS_RATE // 1000))
+        if (lacking := self._policy.made_up_ms - silence_ms) > 0:
+            turn = np.pad(turn, (0, lacking * EARS_RATE // 1000))
         self._out.add(JudgeTurn(self._last, Clip(turn, EARS_RATE)))
 
-    def on_words(self, text: str | None) -> None:
+    def on_words(self, text: str | None, lexicon: Lexicon) -> None:
         """What was said before the pause; None if it can't be known."""
-        self._words = text is not None and sounds_finished(text)
+        self._words = text is not None and lexicon.is_complete(text)
 
     def on_sound(self, job: int, probability: float | None) -> bool:
         """How likely the turn is complete by its sound; None if it can't be judged. False if nobody waits for it."""
@@ -75,9 +70,10 @@ class Endpoint:
         self._sound = (self._first + probability) / 2
         return True
 
-    def enough(self, eagerness: str) -> int:
+    def enough(self, eagerness: Eagerness) -> int:
         """Milliseconds of silence that end the turn, by what is known yet; what is not known speaks for more."""
-        patience, words = PATIENCE[eagerness], bool(self._words)
+        words = bool(self._words)
         if self._sound is not None:
-            return patience.by_both(self._sound, words)
+            return self._policy.by_both(eagerness, self._sound, words)
+        patience = self._policy.patience(eagerness)
         return patience.finished_ms if words and not self._judged else patience.unfinished_ms

@@ -1,4 +1,4 @@
-"""Finished or not, by the words and by the sound."""
+"""When a pause is the end of the turn, by the words and by the sound."""
 
 from __future__ import annotations
 
@@ -7,59 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.realtime.bench import Bench
-from voicechat.realtime.endpoint import AGAIN_MS, BEHIND_MS
-from voicechat.realtime.judgement import PATIENCE, is_listening, may_go_on, sounds_finished
+from voicechat.realtime.policy import EndpointingPolicy
+
+POLICY = EndpointingPolicy()
+EAGERNESS = ("low", "medium", "auto", "high")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Hello.", "Stop!", "What time is it?", 'He said "no."', "Yes.", "What is that for?", "What is 2 plus 2?",
-        "When is the best time to go?", "When I was a child, we lived here.", "Where are you from?", "Who is that?",
-        "They do it very well.",
-    ],
-)  # fmt: skip
-def test_finished(text):
-    assert sounds_finished(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", " ", "...", "I would like to", "I would like to...", "Well,", "I want a table for.", "Um.", "so -",
-        "What is the?", "When I go to the beach.", "If it rains tomorrow?", "My phone number is 555.",
-        "I like tea but.", "Can you tell me?", "I would like to know.", "?", "My sister and I?", "Well.",
-        "So, well.",
-    ],
-)  # fmt: skip
-def test_unfinished(text):
-    assert not sounds_finished(text)
-
-
-def test_listening():
-    assert all(map(is_listening, ["Mm-hm.", "uh-huh", "Yeah.", "Okay, I see.", "", "...", "Yeah Yeah Yeah Yeah Yeah"]))
-    assert all(map(is_listening, ["That's right.", "Oh, that is great!", "Exactly.", "Got it.", "Of course, yes."]))
-    assert not any(map(is_listening, ["No.", "Stop", "Okay, stop.", "Yes, but", "I want", "right, sure, ah, oh, wow"]))
-    assert not any(map(is_listening, ["That's wrong.", "That is enough.", "Is it right?", "Got it wrong", "It is"]))
-
-
-def test_a_listener_may_go_on():
-    assert all(map(may_go_on, ["Okay.", "Yeah.", "Mm, right", "I see"]))
-    assert not any(map(may_go_on, ["Mm-hm.", "Uh-huh", "", "..."]))
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.sampled_from(sorted(PATIENCE)))
+@given(st.floats(0, 1), st.floats(0, 1), st.sampled_from(EAGERNESS))
 def test_who_seems_more_complete_waits_no_longer(one, other, eagerness):
-    patience = PATIENCE[eagerness]
+    patience = POLICY.patience(eagerness)
     less, more = sorted([one, other])
     for words in (False, True):
-        assert patience.by_both(more, words) <= patience.by_both(less, words) <= patience.limit_ms
-    assert patience.by_both(one, True) <= patience.by_both(one, False)
-    assert patience.by_both(1, True) == patience.sure_ms and patience.by_both(0, False) == patience.limit_ms
+        assert POLICY.by_both(eagerness, more, words) <= POLICY.by_both(eagerness, less, words) <= patience.limit_ms
+    assert POLICY.by_both(eagerness, one, True) <= POLICY.by_both(eagerness, one, False)
+    assert POLICY.by_both(eagerness, 1, True) == patience.sure_ms
+    assert POLICY.by_both(eagerness, 0, False) == patience.limit_ms
 
 
 def test_limits_are_those_of_the_protocol():
-    assert [PATIENCE[name].limit_ms for name in ("low", "medium", "auto", "high")] == [8000, 4000, 4000, 2000]
+    assert [POLICY.patience(name).limit_ms for name in EAGERNESS] == [8000, 4000, 4000, 2000]
 
 
 def listening(eagerness: str = "auto", **limits: bool) -> Bench:
@@ -130,8 +96,8 @@ def test_a_long_silence_is_judged_again():
     bench.hear(0.3, False)
     bench.understand("I would like")
     bench.judge(0.1)
-    for silence in AGAIN_MS[:2]:
-        bench.hear(silence / 1000 - 0.04 - bench.session.turns.silence_ms / 1000, False)
+    for silence in POLICY.again_ms[:2]:
+        bench.hear(silence / 1000 - 0.04 - bench.session.input.silence_ms / 1000, False)
         assert not bench.judgements
         bench.hear(0.06, False)
         (again,) = bench.judgements.values()
@@ -172,8 +138,8 @@ def test_the_sound_is_judged_before_the_pause_with_silence_made_up():
     assert not bench.judgements
     bench.hear(0.02, False)
     (first,) = bench.judgements.values()
-    assert len(first.sound.samples) == (600 + BEHIND_MS) * 16
-    assert not first.sound.samples[-(BEHIND_MS - 100) * 16 :].any()
+    assert len(first.sound.samples) == (600 + POLICY.made_up_ms) * 16
+    assert not first.sound.samples[-(POLICY.made_up_ms - 100) * 16 :].any()
     bench.judge(0.99)
     bench.hear(0.16, False)
     bench.understand("What time is it?")

@@ -6,17 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicechat.contract.sound import FRAME_MS, FRAME_SAMPLES
-from voicechat.realtime.turn_detector import (
+from voicechat.realtime.policy import SegmenterSettings
+from voicechat.realtime.segmenter import (
     EndReason,
+    Segmenter,
     SpeechDismissed,
     SpeechPaused,
     SpeechResumed,
     SpeechStarted,
     SpeechSuspected,
-    TurnDetector,
     TurnDiscarded,
     TurnEnded,
-    TurnSettings,
 )
 
 
@@ -27,7 +27,7 @@ def frame(number: int) -> np.ndarray:
 
 def run(flags, detector=None):
     """All effects, each with the number of frames that had been pushed by then."""
-    detector = detector or TurnDetector()
+    detector = detector or Segmenter()
     return [(i + 1, e) for i, flag in enumerate(flags) for e in detector.push(frame(i), flag)]
 
 
@@ -93,7 +93,7 @@ def test_two_voiced_frames_are_not_a_turn():
 
 
 def test_long_turn_is_cut_and_the_next_begins():
-    detector = TurnDetector(TurnSettings(max_turn_ms=2000))
+    detector = Segmenter(SegmenterSettings(max_turn_ms=2000))
     effects = run(talk(20, 160, 30), detector)
     ended = [e for _, e in effects if isinstance(e, TurnEnded)]
     assert [e.reason for e in ended] == [EndReason.TOO_LONG, EndReason.SILENCE]
@@ -102,7 +102,7 @@ def test_long_turn_is_cut_and_the_next_begins():
 
 
 def test_a_cough_does_not_open_a_turn_while_the_other_side_speaks():
-    detector = TurnDetector()
+    detector = Segmenter()
     detector.strict = True
     effects = run(talk(20, 8, 40), detector)
     assert effects == [(23, SpeechSuspected()), (48, SpeechDismissed())], "suspected at once, dismissed 400 ms after it"
@@ -112,45 +112,45 @@ def test_a_cough_does_not_open_a_turn_while_the_other_side_speaks():
 
 def test_a_short_word_before_an_interruption_is_not_dismissed():
     """As in "Wait, what about the other one?": the reply that waits does not go on between the two."""
-    detector = TurnDetector()
+    detector = Segmenter()
     detector.strict = True
     effects = run(talk(20, 6, 18, 30), detector)
     assert [type(e) for _, e in effects] == [SpeechSuspected, SpeechStarted]
 
 
 def test_strict_onset_keeps_the_words_it_waited_for():
-    detector = TurnDetector()
+    detector = Segmenter()
     detector.strict = True
     effects = run(talk(50, 30, 30), detector)
     assert numbers(effects[-1][1].audio)[0] == 35
 
 
 def test_time_without_sound_ends_a_turn():
-    detector = TurnDetector()
+    detector = Segmenter()
     run(talk(10, 20), detector)
     effects = detector.tick(30)
     assert [type(e) for e in effects] == [SpeechPaused, TurnEnded]
 
 
 def test_clear_forgets():
-    detector = TurnDetector()
+    detector = Segmenter()
     assert detector.clear() == []
     run(talk(10, 20), detector)
-    assert detector.speaking
+    assert detector.open
     assert [type(e) for e in detector.clear()] == [TurnDiscarded]
-    assert not detector.speaking
+    assert not detector.open
     assert run(talk(1, 2), detector) == [], "frames from before do not count"
 
 
 def test_silence_shorter_than_the_pause():
-    detector = TurnDetector(TurnSettings(silence_ms=100))
+    detector = Segmenter(SegmenterSettings(silence_ms=100))
     effects = run(talk(10, 20, 30), detector)
     assert [type(e) for _, e in effects] == [SpeechStarted, TurnEnded]
     assert effects[-1][0] == 35
 
 
 def test_settings_may_change_in_a_turn():
-    detector = TurnDetector()
+    detector = Segmenter()
     run(talk(10, 20), detector)
     detector.settings = dataclasses.replace(detector.settings, silence_ms=300)
     effects = run(talk(30), detector)
@@ -162,21 +162,23 @@ def test_settings_may_change_in_a_turn():
 )
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=r"ms|onset"):
-        TurnSettings(**wrong)
+        SegmenterSettings(**wrong)
 
 
 def test_wrong_frame_is_refused():
     with pytest.raises(ValueError, match="320"):
-        TurnDetector().push(np.zeros(160, dtype=np.float32), True)
+        Segmenter().push(np.zeros(160, dtype=np.float32), True)
 
 
 runs = st.lists(st.integers(0, 45), min_size=1, max_size=30)
 
 
 @settings(max_examples=200, deadline=None)
-@given(runs, st.booleans(), st.sampled_from([None, TurnSettings(max_turn_ms=1500), TurnSettings(silence_ms=160)]))
+@given(
+    runs, st.booleans(), st.sampled_from([None, SegmenterSettings(max_turn_ms=1500), SegmenterSettings(silence_ms=160)])
+)
 def test_properties(lengths, strict, turn_settings):
-    detector = TurnDetector(turn_settings)
+    detector = Segmenter(turn_settings)
     detector.strict = strict
     config = detector.settings
     flags = talk(*lengths)
@@ -211,9 +213,9 @@ def test_properties(lengths, strict, turn_settings):
                 if state == "paused" and reason is EndReason.SILENCE:
                     assert np.array_equal(paused, audio)
                 last_end, state = heard[-1] + 1, "idle"
-    assert detector.speaking == (state != "idle")
+    assert detector.open == (state != "idle")
     closing = detector.tick(200)
-    assert not detector.speaking
+    assert not detector.open
     assert len(closing) <= 2
 
 
@@ -227,7 +229,7 @@ def test_gap_decides_between_one_and_two_turns(first, gap, second):
 
 
 def test_what_was_suspected_becomes_a_turn():
-    detector = TurnDetector()
+    detector = Segmenter()
     detector.strict = True
     effects = run(talk(20, 20), detector)
     assert [(at, type(e)) for at, e in effects] == [(23, SpeechSuspected), (32, SpeechStarted)]
@@ -235,7 +237,7 @@ def test_what_was_suspected_becomes_a_turn():
 
 
 def test_a_suspicion_does_not_last_for_ever():
-    detector = TurnDetector(TurnSettings(strict_onset_ms=400))
+    detector = Segmenter(SegmenterSettings(strict_onset_ms=400))
     detector.strict = True
     effects = run([False] * 20 + [True, True, True, False, False, False] * 100, detector)
     assert effects == [(23, SpeechSuspected()), (63, SpeechDismissed())], "and does not come back until it is quiet"
@@ -246,7 +248,7 @@ def test_a_suspicion_does_not_last_for_ever():
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(1, 12)), max_size=40))
 def test_every_suspicion_ends(runs):
-    detector, open_ = TurnDetector(), False
+    detector, open_ = Segmenter(), False
     for strict, voiced, count in runs:
         detector.strict = strict
         for effect in run([voiced] * count, detector):
