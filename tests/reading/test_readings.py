@@ -107,7 +107,9 @@ def test_numbers_keep_their_value(number: int, form: str) -> None:
         return  # a year, without its separators
     if len(plain) <= 15:
         assert spoken(form.format(english)) == spoken(form.format(plain))
-    if number >= 10**6 and len(plain) <= 15:
+    octets = continental.split(".")
+    address = len(octets) == 4 and all(int(octet) < 256 and str(int(octet)) == octet for octet in octets)
+    if number >= 10**6 and len(plain) <= 15 and not address:
         assert spoken(form.format(continental)) == spoken(form.format(plain))
 
 

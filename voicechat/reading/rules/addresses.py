@@ -31,7 +31,7 @@ def _phone(found: re.Match[str]) -> str | None:
 @RULES.add(r"(?P<ip>\d{1,3}(?:\.\d{1,3}){3})(?:(?P<port>:\d{1,5})|(?P<mask>/\d{1,2}))?")
 def _ip(found: re.Match[str]) -> str | None:
     parts = found["ip"].split(".")
-    if any(int(part) > 255 for part in parts):
+    if any(int(part) > 255 or (len(part) > 1 and part[0] == "0") for part in parts):
         return None
     said = " dot ".join(n.digits(part) for part in parts)
     if found["port"]:
