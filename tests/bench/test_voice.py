@@ -14,6 +14,7 @@ from tests.bench.served_double import served
 from tests.cascade_double import DoubleCascade, tone
 from voicechat import cli
 from voicechat.bench import voice_judges, voice_sounds
+from voicechat.bench.outcome import BenchError
 from voicechat.bench.voice_images import spectrogram
 from voicechat.bench.voice_judges import phrases
 from voicechat.bench.voice_report import found_failures, voice_report
@@ -171,7 +172,7 @@ def test_texts_must_have_keys_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "texts.json"
     for wrong in ("{", "[]", '[{"key": "a"}]', '[{"key": "a", "text": "x"}, {"key": "a", "text": "y"}]', "5"):
         path.write_text(wrong)
-        with pytest.raises(ValueError):
+        with pytest.raises(BenchError):
             load_texts(path, 5)
 
 

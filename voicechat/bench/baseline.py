@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from voicechat.assemble import AssembledPaths, AssembleError, assemble
 from voicechat.bench.measures import real_time_factor, summarize
 from voicechat.bench.naive import Naive
+from voicechat.bench.outcome import BenchError
 from voicechat.bench.report import ratio, summaries
 from voicechat.bench.turn import Question, Turn
 from voicechat.config import Settings
@@ -32,6 +34,14 @@ def unquantised(settings: Settings) -> Settings:
     return settings.model_copy(update={"model": plain})
 
 
+async def assembled(settings: Settings) -> AssembledPaths:
+    """The folders of the model, made if need be. Raises :class:`BenchError`."""
+    try:
+        return await asyncio.to_thread(assemble, settings)
+    except AssembleError as error:
+        raise BenchError(str(error)) from None
+
+
 class Baseline:
     """Asks the baseline's process and keeps its answers."""
 
@@ -45,15 +55,8 @@ class Baseline:
     @contextlib.asynccontextmanager
     async def running(cls, settings: Settings, max_tokens: int | None, timeout_s: float) -> AsyncIterator[Baseline]:
         """The baseline of ``settings``, loaded; its process ends with the block. Raises NaiveError."""
-        from voicechat.assemble import AssembleError, assemble
-        from voicechat.bench.naive import NaiveError
-
         plain = unquantised(settings)
-        try:
-            paths = await asyncio.to_thread(assemble, plain)
-        except AssembleError as error:
-            raise NaiveError(str(error)) from None
-        naive = Naive(plain, paths)
+        naive = Naive(plain, await assembled(plain))
         try:
             await naive.start()
             yield cls(naive, max_tokens, timeout_s)
@@ -74,9 +77,7 @@ class Baseline:
         answers = [answer for _, answer in self._answers]
         busy = sum(answer.total_s for answer in answers)
         return {
-            "facts": self._naive.facts,
-            "figures": summaries(_figures(answer) for answer in answers),
-            "stages": summaries(answer.times for answer in answers),
+            **self._measured(),
             "throughput": {
                 "audio_s_per_s": sum(answer.audio_s for answer in answers) / busy if busy else 0.0,
                 "requests_per_s": len(answers) / busy if busy else 0.0,
@@ -85,9 +86,7 @@ class Baseline:
 
     def report(self, turns: Sequence[Turn]) -> dict[str, Any]:
         """The baseline's part of the report, compared with the server's ``turns``."""
-        answers = [answer for _, answer in self._answers]
-        figures = summaries(_figures(answer) for answer in answers)
-        theirs = summarize(answer.total_s for answer in answers)
+        theirs = summarize(answer.total_s for _, answer in self._answers)
         ours = summarize(turn.figures.get("ttfa_s") for turn in turns)
         compared, waited = "TTFA", 0.0
         if ours is None:
@@ -96,12 +95,17 @@ class Baseline:
             silence = summarize(turn.stages.get("endpointing") for turn in turns)
             waited = silence.p50 if silence is not None else 0.0
         return {
-            "facts": self._naive.facts,
-            "figures": figures,
-            "stages": summaries(answer.times for answer in answers),
+            **self._measured(),
             "compared": compared,
             "ratio": ratio(ours.p50 if ours else None, theirs.p50 + waited if theirs else None),
             "turns": [{"question": question.text, **asdict(answer)} for question, answer in self._answers],
+        }
+
+    def _measured(self) -> dict[str, Any]:
+        return {
+            "facts": self._naive.facts,
+            "figures": summaries(_figures(answer) for _, answer in self._answers),
+            "stages": summaries(answer.times for _, answer in self._answers),
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
@@ -15,11 +16,13 @@ import aiohttp
 import numpy as np
 import numpy.typing as npt
 
+from voicechat.bench.outcome import BenchError
+
 PCM_RATE = 24_000
 Pcm = npt.NDArray[np.int16]
 
 
-class ClientError(Exception):
+class ClientError(BenchError):
     """The server could not be reached or did not answer as it should; ``str()`` says why."""
 
 
@@ -64,37 +67,35 @@ class ChatClient:
     def __init__(
         self, http: aiohttp.ClientSession, base: str, *, model: str | None = None, api_key: str | None = None
     ) -> None:
-        self._http = http
-        self._base = base.rstrip("/")
+        self.http = http
+        self.base = base.rstrip("/")
         self.model = model
+        self.api_key = api_key
         self.voice: str | None = None
+        self.listed: dict[str, Any] = {}
+        """What the server says of the model that it serves, once :meth:`look` has asked."""
         self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-
-    @property
-    def base(self) -> str:
-        """The server's address."""
-        return self._base
 
     async def look(self) -> str:
         """Learn what the server serves, and its voice; the model's name."""
         listing = await self.get_json("/v1/models")
         try:
-            served = listing["data"][0]
-            self.model = self.model or str(served["id"])
-            self.voice = str(served["default_voice"])
+            self.listed = listing["data"][0]
+            self.model = self.model or str(self.listed["id"])
+            self.voice = str(self.listed["default_voice"])
         except (KeyError, IndexError, TypeError):
-            raise ClientError(f"{self._base}/v1/models does not list a model with its voice") from None
+            raise ClientError(f"{self.base}/v1/models does not list a model with its voice") from None
         return self.model
 
     async def get_json(self, path: str) -> Any:
         """What is at ``path``."""
         try:
-            async with self._http.get(f"{self._base}{path}", headers=self.headers) as response:
+            async with self.http.get(f"{self.base}{path}", headers=self.headers) as response:
                 if response.status != 200:
                     raise ClientError(f"GET {path}: {await _error_text(response)}")
                 return await response.json()
         except (aiohttp.ClientError, ValueError, TimeoutError) as error:
-            raise ClientError(f"{self._base} can't be reached: {error or type(error).__name__}") from None
+            raise ClientError(f"{self.base} can't be reached: {error or type(error).__name__}") from None
 
     async def ask(
         self,
@@ -118,20 +119,36 @@ class ChatClient:
         }
         if max_tokens is not None:
             body["max_tokens"] = max_tokens
+        async with self._post("/v1/chat/completions", body, timeout_s) as (response, sent):
+            return await self._take(response, sent)
+
+    async def speak(self, text: str, *, voice: str, latency_first: bool, seed: int, timeout_s: float) -> Pcm:
+        """Have a text spoken through ``/v1/audio/speech``: int16 ``[n]`` at 24 kHz."""
+        body = {
+            "model": self.model, "voice": voice, "input": text, "latency_first": latency_first, "seed": seed,
+            "response_format": "pcm",
+        }  # fmt: skip
+        async with self._post("/v1/audio/speech", body, timeout_s) as (response, _):
+            return np.frombuffer(await response.read(), "<i2").astype(np.int16)
+
+    @contextlib.asynccontextmanager
+    async def _post(
+        self, path: str, body: dict[str, Any], timeout_s: float
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, float]]:
+        """The answer to a request, and when that was sent."""
         data = json.dumps(body).encode()
         headers = {**self.headers, "Content-Type": "application/json"}
         try:
             async with asyncio.timeout(timeout_s):
                 sent = time.perf_counter()
-                url = f"{self._base}/v1/chat/completions"
-                async with self._http.post(url, data=data, headers=headers) as response:
+                async with self.http.post(f"{self.base}{path}", data=data, headers=headers) as response:
                     if response.status != 200:
                         raise ClientError(await _error_text(response))
-                    return await self._take(response, sent)
+                    yield response, sent
         except TimeoutError:
             raise ClientError(f"no whole answer within {timeout_s:g} s") from None
         except aiohttp.ClientError as error:
-            raise ClientError(f"{self._base} can't be reached: {error}") from None
+            raise ClientError(f"{self.base} can't be reached: {error or type(error).__name__}") from None
 
     async def _take(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
         reply, sounds, texts, ended = Reply(), [], [], False

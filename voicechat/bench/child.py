@@ -16,13 +16,15 @@ from pathlib import Path
 
 import aiohttp
 
+from voicechat.bench.outcome import BenchError
+
 _POLL_S = 0.25
 _STOP_S = 20.0
 _TAIL_LINES = 15
 _PR_SET_PDEATHSIG = 1
 
 
-class ServerError(RuntimeError):
+class ServerError(BenchError):
     """The server did not come up; ``str()`` holds the end of what it wrote."""
 
 

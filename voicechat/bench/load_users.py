@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import multiprocessing
 import os
 import time
@@ -15,15 +16,17 @@ from typing import Any
 import aiohttp
 import uvloop
 
-from voicechat.bench.askers import Asker, RestAsker
+from voicechat.bench.askers import SOUND_RATE, Asker, LineAsker, RestAsker
 from voicechat.bench.chat_client import ChatClient
-from voicechat.bench.load_ws import RATE, WsAsker
 from voicechat.bench.loop import Outcome, closed_loop
+from voicechat.bench.realtime_ws import WsLine
 from voicechat.bench.turn import Question, Turn
 from voicechat.faces.looplag import LoopLag
 
 USERS_EACH = 16
 """Users of one process, where there are processors enough."""
+FRAME_S = 0.04
+"""Seconds of sound in one message of a user over WebSocket."""
 CORES_EACH = 4
 """Of so many cores, one may be taken up by users."""
 
@@ -118,27 +121,29 @@ async def open_askers(plan: UserPlan, count: int) -> AsyncIterator[list[Asker]]:
     limits = aiohttp.ClientTimeout(total=None, sock_connect=60)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=limits) as http:
         client = ChatClient(http, plan.base, api_key=plan.api_key)
+        model = await client.look()
         if plan.transport == "rest":
-            await client.look()
             rest = RestAsker(client, latency_first=True, max_tokens=plan.max_tokens, timeout_s=plan.timeout_s)
             yield [rest] * count
-        else:
-            yield [
-                WsAsker(
-                    http,
-                    plan.base,
-                    headers=client.headers,
-                    max_tokens=plan.max_tokens,
-                    silence_ms=plan.silence_ms,
-                    timeout_s=plan.timeout_s,
-                )
-                for _ in range(count)
-            ]
+            return
+        detection = {"type": "server_vad", "silence_duration_ms": plan.silence_ms}
+        session = {
+            "type": "realtime",
+            "model": model,
+            "max_output_tokens": plan.max_tokens,
+            "audio": {"input": {"turn_detection": detection, "transcription": {"model": "whisper-1"}}},
+        }
+        line = functools.partial(
+            WsLine.open, http, plan.base, headers=client.headers, session=session, frame_s=FRAME_S
+        )  # fmt: skip
+        yield [LineAsker(line, timeout_s=plan.timeout_s) for _ in range(count)]
 
 
 async def ask_all(plan: UserPlan, askers: Sequence[Asker], texts: Sequence[str]) -> tuple[Outcome, tuple[float, float]]:
     """The closed loop in this process, and its event loop's lag in milliseconds, p50 and p99."""
-    asked = [Question(text) if plan.transport == "rest" else Question(text, plan.sounds[text], RATE) for text in texts]
+    asked = [
+        Question(text) if plan.transport == "rest" else Question(text, plan.sounds[text], SOUND_RATE) for text in texts
+    ]
     lag = LoopLag()
     measuring = asyncio.create_task(lag.measure())
     try:

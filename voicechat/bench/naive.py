@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from voicechat.assemble import AssembledPaths
+from voicechat.bench.outcome import BenchError
 from voicechat.bench.turn import Question
 from voicechat.config import Settings
 from voicechat.contract.sound import EARS_RATE
@@ -22,7 +23,7 @@ _START_S = 300.0
 _STOP_S = 5.0
 
 
-class NaiveError(RuntimeError):
+class NaiveError(BenchError):
     """The baseline could not be run; ``str()`` says why."""
 
 

@@ -12,6 +12,9 @@ from typing import Any
 
 Report = dict[str, Any]
 
+API_KEY = "VOICECHAT_API_KEY"
+"""Environment variable with the bearer token for ``--server``."""
+
 
 class BenchError(Exception):
     """The benchmark can't be run; ``str()`` says why, ``code`` is the exit code."""

@@ -9,10 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import datetime
 import gc
-import shlex
-import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -20,9 +17,6 @@ from typing import Any, get_args
 import aiohttp
 from pydantic import TypeAdapter, ValidationError
 
-from voicechat.bench import cli
-from voicechat.bench.chat_client import ChatClient, ClientError
-from voicechat.bench.machine import machine_facts
 from voicechat.bench.outcome import BenchError, Report, outcome
 from voicechat.bench.realtime_judge import Verdict, judge
 from voicechat.bench.realtime_keep import keep
@@ -34,7 +28,7 @@ from voicechat.bench.realtime_ws import WsLine
 from voicechat.bench.script import Effect, Entry, Recording, Speech
 from voicechat.bench.script_set import Studio, chosen, entries
 from voicechat.bench.script_voices import missing
-from voicechat.bench.spoken import NoVoice
+from voicechat.bench.served import say, serving, settings_of
 
 TRANSPORTS = {"ws": ("ws",), "webrtc": ("webrtc",), "both": ("ws", "webrtc")}
 TURNS = 36
@@ -182,22 +176,15 @@ def settled() -> Iterator[None]:
 
 
 async def _run(options: argparse.Namespace) -> dict[str, Any]:
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    settings = cli.settings_of(options)
-    recordings, warm_up, prompts, total = await asyncio.to_thread(_recordings, options, settings.data_dir.expanduser())
-    machine = machine_facts()
+    folder = settings_of(options).data_dir.expanduser()
+    recordings, warm_up, prompts, total = await asyncio.to_thread(_recordings, options, folder)
     transports = TRANSPORTS[options.transport]
     verdicts: list[Verdict] = []
     async with contextlib.AsyncExitStack() as stack:
-        http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)))
-        base, start_s, key = await stack.enter_async_context(cli.running_server(options, settings, http))
-        client = ChatClient(http, base, api_key=key)
-        try:
-            served = await client.look()
-        except ClientError as error:
-            raise BenchError(str(error)) from None
-        cli.reach_loopback(base)
-        bench = Bench(http, base, client.headers, options, prompts, served)
+        served = await stack.enter_async_context(serving(options))
+        served.reach_loopback()
+        client = served.client
+        bench = Bench(served.http, client.base, client.headers, options, prompts, served.model)
         for _ in range(options.warmup):
             for transport in transports:
                 if (failed := (await bench.turn(transport, warm_up)).error) is not None:
@@ -209,28 +196,22 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
                 verdict = await bench.turn(transport, recording)
                 verdicts.append(verdict)
                 trouble = verdict.error or verdict.void or ", ".join(verdict.faults) or "good"
-                cli.say(f"{number + 1:4} of {len(recordings)}  {transport:7} {verdict.name:24} {trouble}")
+                say(f"{number + 1:4} of {len(recordings)}  {transport:7} {verdict.name:24} {trouble}")
     if not any(verdict.error is None for verdict in verdicts):
         raise BenchError(f"no turn came about: {verdicts[0].error}")
+    settings = {
+        "transports": list(transports),
+        "turns": len(recordings),
+        "detection": options.detection,
+        "eagerness": (options.eagerness or "auto") if options.detection == "semantic_vad" else None,
+        "voices": list(dict.fromkeys(recording.voice for recording in recordings)),
+        "missing": missing(),
+        "script": total,
+        "server": options.server,
+        "overrides": list(options.overrides),
+    }
     return {
-        "schema": SCHEMA,
-        "kind": "realtime",
-        "command": shlex.join(["voicechat", *sys.argv[1:]]),
-        "started": started,
-        "settings": {
-            "transports": list(transports),
-            "turns": len(recordings),
-            "detection": options.detection,
-            "eagerness": (options.eagerness or "auto") if options.detection == "semantic_vad" else None,
-            "voices": list(dict.fromkeys(recording.voice for recording in recordings)),
-            "missing": missing(),
-            "script": total,
-            "server": options.server,
-            "overrides": list(options.overrides),
-        },
-        "machine": machine,
-        "model": served,
-        "server_start_s": start_s,
+        **served.report(SCHEMA, "realtime", settings),
         "transports": {
             transport: transport_report(
                 [verdict for verdict in verdicts if verdict.transport == transport],
@@ -256,17 +237,14 @@ def _recordings(
 ) -> tuple[list[Recording], Recording, dict[tuple[int, str], Recording], int]:
     """The recordings of this run, the question to warm up with, the prompts by (speaker, text), and how many entries
     there are in all."""
-    try:
-        studio = Studio(data / "bench-voices")
-        possible = studio.possible(entries())
-        wanted = [entry for entry in possible if entry.name.startswith(options.only)]
-        if not wanted:
-            raise BenchError(f"no entry's name begins with {options.only!r}", 2)
-        count = options.turns if options.turns is not None or options.only else TURNS
-        script = chosen(wanted, count)
-        asking = {speaker_of(entry) for entry in script if entry.kind.in_reply}
-        asked = [(speaker, text) for speaker in sorted(asking) for text in PROMPTS]
-        warm_up, *prompts = studio.say([(0, _WARM_UP), *asked])
-        return studio.record(script), warm_up, dict(zip(asked, prompts, strict=True)), len(possible)
-    except NoVoice as error:
-        raise BenchError(str(error)) from None
+    studio = Studio(data / "bench-voices")
+    possible = studio.possible(entries())
+    wanted = [entry for entry in possible if entry.name.startswith(options.only)]
+    if not wanted:
+        raise BenchError(f"no entry's name begins with {options.only!r}", 2)
+    count = options.turns if options.turns is not None or options.only else TURNS
+    script = chosen(wanted, count)
+    asking = {speaker_of(entry) for entry in script if entry.kind.in_reply}
+    asked = [(speaker, text) for speaker in sorted(asking) for text in PROMPTS]
+    warm_up, *prompts = studio.say([(0, _WARM_UP), *asked])
+    return studio.record(script), warm_up, dict(zip(asked, prompts, strict=True)), len(possible)

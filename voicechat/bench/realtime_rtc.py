@@ -1,16 +1,85 @@
-"""A realtime client over WebRTC, aiortc as it comes: the server plays, and this listens."""
+"""A realtime client over WebRTC, aiortc as it comes: the server plays, and this listens.
+
+Two moments of a sound are told apart: its *arrival* (the packet that carries it) and its leaving aiortc's jitter
+buffer, about 80 ms later, when a player could play it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import fractions
+import json
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import aiohttp
 import numpy as np
 import numpy.typing as npt
+from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCRtpReceiver, RTCSessionDescription
+from aiortc.mediastreams import MediaStreamError
+from av import AudioFrame
 
-from voicechat.bench.realtime_trace import LineError, LiveMicrophone, News, Piece, Record
-from voicechat.bench.rtc_peer import RATE, PacedTrack, Peer
+from voicechat.bench.realtime_trace import FRAME_S, LineError, LiveMicrophone, News, Piece, Record
+
+RATE = 48_000
+FRAME = RATE // 50
+_CONNECT_S = 15.0
+_WRAP = 1 << 32
+
+
+class PacedTrack(MediaStreamTrack):
+    """Sends a frame of 20 ms every 20 ms of an absolute clock: what ``next_frame`` gives (int16 ``[FRAME]``)."""
+
+    kind = "audio"
+
+    def __init__(self, next_frame: Callable[[], npt.NDArray[np.int16]]) -> None:
+        super().__init__()
+        self._next_frame = next_frame
+        self._origin: float | None = None
+        self._frames = 0
+
+    async def recv(self) -> AudioFrame:
+        """The next frame, when it is due."""
+        now = time.perf_counter()
+        if self._origin is None:
+            self._origin = now
+        await asyncio.sleep(max(0.0, self._origin + self._frames * FRAME_S - now))
+        frame = AudioFrame.from_ndarray(self._next_frame()[None], format="s16", layout="mono")
+        frame.sample_rate, frame.pts, frame.time_base = RATE, self._frames * FRAME, fractions.Fraction(1, RATE)
+        self._frames += 1
+        return frame
+
+
+class ArrivalLog:
+    """Stands before aiortc's jitter buffer and notes when each packet came, by its timestamp."""
+
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
+        self._arrivals: dict[int, float] = {}
+        self._origin: int | None = None
+
+    @classmethod
+    def attach(cls, receiver: RTCRtpReceiver) -> ArrivalLog:
+        """Put one before the buffer of ``receiver``. Raises RuntimeError if this aiortc keeps its buffer elsewhere."""
+        attribute = "_RTCRtpReceiver__jitter_buffer"
+        if not hasattr(receiver, attribute):
+            raise RuntimeError("this version of aiortc keeps its jitter buffer elsewhere")
+        log = cls(getattr(receiver, attribute))
+        setattr(receiver, attribute, log)
+        return log
+
+    def add(self, packet: Any) -> Any:
+        """Called by aiortc for each packet; what the jitter buffer says to it."""
+        self._arrivals.setdefault(packet.timestamp, time.perf_counter())
+        out = self._buffer.add(packet)
+        if self._origin is None and out[1] is not None:
+            self._origin = out[1].timestamp
+        return out
+
+    def of(self, pts: int) -> float | None:
+        """When the packet of the decoded frame at ``pts`` came; aiortc counts from the first frame that it decoded."""
+        return None if self._origin is None else self._arrivals.get((self._origin + pts) % _WRAP)
 
 
 class RtcLine:
@@ -24,23 +93,57 @@ class RtcLine:
         self.news = News()
         self._live: set[str] = set()
         self._to_play: set[str] = set()
-        self._peer = Peer(
-            PacedTrack(self._next_frame),
-            on_event=self._on_event, on_sound=self._on_sound, on_lost=self._on_lost, failure=LineError,
-        )  # fmt: skip
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arrivals: ArrivalLog | None = None
+        self._opened = asyncio.Event()
+        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self._connection.addTrack(PacedTrack(self._next_frame))
+        self._channel = self._connection.createDataChannel("oai-events")
+        self._channel.on("open", self._opened.set)
+        self._channel.on("message", lambda message: self._take(time.perf_counter(), json.loads(message)))
+        self._connection.on("track", lambda track: self._start(self._listen(track)))
+        self._connection.on("connectionstatechange", self._on_state)
 
     @classmethod
     async def open(
         cls, http: aiohttp.ClientSession, base: str, *, headers: dict[str, str], session: dict[str, Any]
     ) -> RtcLine:
-        """Call. Raises :class:`LineError`."""
+        """Call. Raises :class:`LineError`; whatever goes wrong, nothing is left open."""
         line = cls()
-        await line._peer.connect(http, base, headers=headers, session=session)
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await line._connect(http, base, headers, session)
+        except TimeoutError:
+            await line.close()
+            raise LineError(f"the call did not come about within {_CONNECT_S:g} s") from None
+        except BaseException:
+            await line.close()
+            raise
         return line
+
+    async def _connect(
+        self, http: aiohttp.ClientSession, base: str, headers: dict[str, str], session: dict[str, Any]
+    ) -> None:
+        connection = self._connection
+        await connection.setLocalDescription(await connection.createOffer())
+        form = aiohttp.FormData(default_to_multipart=True)
+        form.add_field("sdp", connection.localDescription.sdp, content_type="application/sdp")
+        form.add_field("session", json.dumps(session), content_type="application/json")
+        try:
+            async with http.post(f"{base}/v1/realtime/calls", data=form, headers=headers) as response:
+                answer = await response.text()
+                if response.status != 201:
+                    raise LineError(f"the call was refused: HTTP {response.status} {answer[:300]}")
+        except aiohttp.ClientError as error:
+            raise LineError(f"{base} can't be reached: {error}") from None
+        (transceiver,) = connection.getTransceivers()
+        self._arrivals = ArrivalLog.attach(transceiver.receiver)
+        await connection.setRemoteDescription(RTCSessionDescription(sdp=answer, type="answer"))
+        await self._opened.wait()
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Send a client event."""
-        self._peer.tell(kind, **fields)
+        self._channel.send(json.dumps({"type": kind, **fields}))
 
     def busy(self) -> bool:
         """True while the server makes or plays a reply."""
@@ -48,7 +151,11 @@ class RtcLine:
 
     async def close(self) -> None:
         """Hang up and release everything."""
-        await self._peer.close()
+        await self._connection.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _next_frame(self) -> npt.NDArray[np.int16]:
         pcm = self.microphone.next_frame()
@@ -56,11 +163,19 @@ class RtcLine:
         self.news.tell()
         return pcm
 
-    def _on_sound(self, arrived: float | None, playable: float, samples: npt.NDArray[np.float64]) -> None:
-        self.record.pieces.append(Piece(playable if arrived is None else arrived, playable, samples.astype(np.int16)))
-        self.news.tell()
+    async def _listen(self, track: MediaStreamTrack) -> None:
+        while True:
+            try:
+                frame = await track.recv()
+            except MediaStreamError:
+                return
+            now = time.perf_counter()
+            samples = frame.to_ndarray().reshape(-1, len(frame.layout.channels)).mean(axis=1)
+            arrived = self._arrivals.of(frame.pts) if self._arrivals is not None else None
+            self.record.pieces.append(Piece(now if arrived is None else arrived, now, samples.astype(np.int16)))
+            self.news.tell()
 
-    def _on_event(self, now: float, event: dict[str, Any]) -> None:
+    def _take(self, now: float, event: dict[str, Any]) -> None:
         match event["type"]:
             case "response.created":
                 self._live.add(event["response"]["id"])
@@ -78,6 +193,12 @@ class RtcLine:
         self.record.events.append((now, event))
         self.news.tell()
 
-    def _on_lost(self) -> None:
-        self.record.lost = "the call was cut off"
-        self.news.tell()
+    def _on_state(self) -> None:
+        if self._connection.connectionState in ("closed", "failed"):
+            self.record.lost = "the call was cut off"
+            self.news.tell()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -49,9 +49,10 @@ class Said:
 class LiveMicrophone:
     """The frames of a microphone at ``rate`` Hz: what :meth:`say` queues over a quiet room, and when each was sent."""
 
-    def __init__(self, rate: int) -> None:
+    def __init__(self, rate: int, frame_s: float = FRAME_S) -> None:
         self.rate = rate
-        self.frame = round(rate * FRAME_S)
+        self.frame_s = frame_s
+        self.frame = round(rate * frame_s)
         self._room = np.random.default_rng(7).standard_normal(rate).astype(np.float32) * np.float32(ROOM_LEVEL)
         self._background: Floats | None = None
         self._pending = np.zeros(0, np.float32)
@@ -92,7 +93,7 @@ class LiveMicrophone:
     @property
     def late_s(self) -> float:
         """By how much the frame that was latest came after its time: the client's own fault, or its machine's."""
-        due = (at - index * FRAME_S for index, at in enumerate(self._times))
+        due = (at - index * self.frame_s for index, at in enumerate(self._times))
         spare = [at - (self._times[0] if self._times else 0.0) for at in due]
         return max(spare, default=0.0)
 

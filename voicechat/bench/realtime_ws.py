@@ -25,9 +25,9 @@ class WsLine:
 
     transport = "ws"
 
-    def __init__(self, ws: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, ws: aiohttp.ClientWebSocketResponse, frame_s: float) -> None:
         self._ws = ws
-        self.microphone = LiveMicrophone(RATE)
+        self.microphone = LiveMicrophone(RATE, frame_s)
         self.player = Player()
         self.record = Record(pieces=self.player.pieces, chunks=self.player.chunks, sounds=self.player.sounds)
         self.news = News()
@@ -37,8 +37,9 @@ class WsLine:
 
     @classmethod
     async def open(
-        cls, http: aiohttp.ClientSession, base: str, *, headers: dict[str, str], session: dict[str, Any]
-    ) -> WsLine:
+        cls, http: aiohttp.ClientSession, base: str, *, headers: dict[str, str], session: dict[str, Any],
+        frame_s: float = FRAME_S,
+    ) -> WsLine:  # fmt: skip
         """Connect and set the session up, whose ``model`` goes into the address. Raises :class:`LineError`."""
         session = dict(session)
         address = f"{base}/v1/realtime?model={quote(str(session.pop('model')))}"
@@ -47,7 +48,7 @@ class WsLine:
                 ws = await http.ws_connect(address, headers=headers, max_msg_size=0)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise LineError(f"{base} can't be reached: {error or 'timeout'}") from None
-        line = cls(ws)
+        line = cls(ws, frame_s)
         line._tasks.append(asyncio.create_task(line._read()))
         line._tasks.append(asyncio.create_task(line._write()))
         try:
@@ -86,7 +87,7 @@ class WsLine:
     async def _speak(self) -> None:
         origin, count = time.perf_counter(), 0
         while True:
-            await asyncio.sleep(max(0.0, origin + count * FRAME_S - time.perf_counter()))
+            await asyncio.sleep(max(0.0, origin + count * self.microphone.frame_s - time.perf_counter()))
             count += 1
             pcm = self.microphone.next_frame()
             text = base64.b64encode(pcm.astype("<i2").tobytes()).decode()

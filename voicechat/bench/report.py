@@ -87,6 +87,19 @@ def totals(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def measured(outcome: Outcome, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is told of a closed loop; ``before`` and ``after`` are the server's ``/v1/stats`` around it."""
+    good = [turn for turn in outcome.turns if turn.error is None]
+    figures = turn_figures(good)
+    return {
+        "figures": figures,
+        "stages": summaries(turn.stages for turn in good),
+        "totals": totals(outcome),
+        "handoff": handoff(outcome.turns, before, after, median(figures, "ttfa_s")),
+        "loop_lag_ms": after["loop_lag_ms"] if after is not None else None,
+    }
+
+
 def handoff(
     turns: Sequence[Turn], before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, ttfa_s: float | None
 ) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 import numpy as np
 import numpy.typing as npt
 
+from voicechat.bench.outcome import BenchError
 from voicechat.media.resample import resample
 
 Floats = npt.NDArray[np.float32]
@@ -23,7 +24,7 @@ LEAD_S = 0.4
 """Quiet before each question, so that a detector of speech can get to know the room."""
 
 
-class NoVoice(RuntimeError):
+class NoVoice(BenchError):
     """Nothing here can speak the questions; ``str()`` says what would."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -42,3 +43,9 @@ class Turn:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+
+def stages_of(response: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds of each stage, as a realtime response's metadata tells them."""
+    told = (response.get("metadata") or {}).items()
+    return {name.removesuffix("_ms"): float(value) / 1000 for name, value in told if name.endswith("_ms")}

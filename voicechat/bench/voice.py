@@ -11,27 +11,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import datetime
 import hashlib
 import importlib.util
 import json
-import shlex
 import sys
 import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from voicechat.bench.cli import add_server_arguments, positive, running_server, say, settings_of
+from voicechat.assemble.assembler import find_weights
+from voicechat.assemble.catalogue import EARS_NAME
+from voicechat.bench import voice_sounds
+from voicechat.bench.chat_client import ClientError
 from voicechat.bench.outcome import BenchError, Report, outcome
-
-if TYPE_CHECKING:
-    import aiohttp
-
-    from voicechat.bench.voice_judges import Panel
-    from voicechat.bench.voice_sounds import Kept, Pcm, Teachers, Text
-    from voicechat.bench.voice_workers import Workers
-    from voicechat.config import Settings
+from voicechat.bench.served import Served, say, serving, settings_of
+from voicechat.bench.voice_images import draw
+from voicechat.bench.voice_judges import HEARD, PHRASES, Panel
+from voicechat.bench.voice_report import SCHEMA, as_text, found_failures, voice_report
+from voicechat.bench.voice_sounds import MODES, TEACHER, Kept, Pcm, Text, default_teachers, load_texts
+from voicechat.bench.voice_workers import Workers
+from voicechat.config import Settings
 
 HELD_OUT = Path(__file__).with_name("held_out.json")
 _IMAGES, _IMAGE_CHARACTERS = 6, 40
@@ -40,36 +40,8 @@ _SEED = 20_000
 _PROGRESS_S = 15.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``voicechat bench voice``."""
-    parser.add_argument("--count", type=positive, default=200, metavar="N", help="texts (200)")
-    parser.add_argument(
-        "--texts", type=Path, metavar="FILE", help='JSON list of {"key", "text"}; else the held-out ones'
-    )
-    parser.add_argument("--voices", nargs="+", default=[], metavar="VOICE", help="which voices (all of the server)")
-    parser.add_argument(
-        "--modes", nargs="+", choices=("latency", "quality"), default=["latency", "quality"], help="chunk modes (both)"
-    )
-    parser.add_argument(
-        "--teacher",
-        action="append",
-        default=[],
-        metavar="VOICE=KIND[:ARGUMENT]",
-        help="who taught a voice, as for voicechat train; may be repeated (known for heart and joe)",
-    )
-    parser.add_argument("--concurrency", type=positive, default=3, metavar="N", help="texts at a time (3)")
-    parser.add_argument("--processes", type=positive, default=1, metavar="N", help="of teachers and judges (1)")
-    parser.add_argument("--ears", type=Path, metavar="DIR", help="faster-whisper tiny.en (the one that is served with)")
-    parser.add_argument("--strong", type=Path, metavar="DIR", help="a stronger faster-whisper model, asked as well")
-    parser.add_argument("--images", type=Path, metavar="DIR", help="draw spectrograms of a few texts of each voice")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="where sounds and words are kept (in the data folder)")
-    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="longest request in seconds (300)")
-    add_server_arguments(parser)
-
-
 def main(options: argparse.Namespace) -> int:
     """Run the benchmark; 0 if every text was spoken, 1 if not, 2 if an option can't be used."""
-    from voicechat.bench.voice_report import as_text
 
     def begin() -> Coroutine[Any, Any, Report]:
         _check(options)
@@ -91,69 +63,39 @@ def _check(options: argparse.Namespace) -> None:
         raise BenchError(f"--strong: there is no folder {options.strong}", 2)
 
 
-async def _run(options: argparse.Namespace) -> dict[str, Any]:
-    import aiohttp
-
-    from voicechat.bench.chat_client import ChatClient, ClientError
-    from voicechat.bench.machine import machine_facts
-    from voicechat.bench.voice_judges import Panel
-    from voicechat.bench.voice_report import SCHEMA
-    from voicechat.bench.voice_sounds import Kept, Teachers, default_teachers, load_texts
-    from voicechat.bench.voice_workers import Workers
-
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    machine, settings = machine_facts(), settings_of(options)
-    try:
-        texts = load_texts(options.texts or HELD_OUT, options.count)
-    except ValueError as error:
-        raise BenchError(str(error), 2) from None
+async def _run(options: argparse.Namespace) -> Report:
+    settings = settings_of(options)
+    texts = load_texts(options.texts or HELD_OUT, options.count)
     async with contextlib.AsyncExitStack() as stack:
-        http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)))
-        base, _, key = await stack.enter_async_context(running_server(options, settings, http))
-        client = ChatClient(http, base, api_key=key)
+        served = await stack.enter_async_context(serving(options))
         panel = Panel(_transcribers(options, settings))
-        try:
-            served = (await client.get_json("/v1/models"))["data"][0]
-        except (ClientError, KeyError, IndexError, TypeError) as error:
-            raise BenchError(f"the server does not tell its model: {error}") from None
-        voices = _voices(options.voices, served["voices"])
+        voices = _voices(options.voices, served.client.listed["voices"])
         work = options.work or settings.data_dir / "bench" / "voice" / _identity(options, settings, served)
         say(f"sounds and words are kept in {work}")
+        wanted = [*default_teachers([v for v in voices if not _named(v, options.teacher)]), *options.teacher]
         try:
-            wanted = [*default_teachers([v for v in voices if not _named(v, options.teacher)]), *options.teacher]
-            teachers = Teachers(settings.data_dir / "bench" / "teachers", wanted)
+            teachers = voice_sounds.Teachers(settings.data_dir / "bench" / "teachers", wanted)
             await asyncio.to_thread(teachers.prepare)
         except (ValueError, FileNotFoundError) as error:
             raise BenchError(str(error), 2) from None
-        notes = [*panel.notes]
-        notes += [
-            f"{voice}: no teacher is known; give --teacher {voice}=…" for voice in voices if voice not in teachers
-        ]
+        untaught = [voice for voice in voices if voice not in teachers]
+        notes = [*panel.notes, *(f"{voice}: no teacher is known; give --teacher {voice}=…" for voice in untaught)]
         kept = Kept(work)
         workers = stack.enter_context(Workers(options.processes, kept, teachers, panel))
-        run = _Run(options, http, base, client.headers, str(served["id"]), texts, kept, teachers, panel, workers)
+        run = _Run(options, served, texts, kept, teachers, panel, workers)
         for note in notes:
             say(note)
         found = {voice: await run.voice(voice) for voice in voices}
-    return {
-        "schema": SCHEMA,
-        "kind": "voice",
-        "command": shlex.join(["voicechat", *sys.argv[1:]]),
-        "started": started,
-        "settings": {
-            "count": len(texts),
-            "modes": list(options.modes),
-            "concurrency": options.concurrency,
-            "judges": list(panel.names),
-            "work": str(work),
-            "server": options.server,
-            "overrides": list(options.overrides),
-        },
-        "machine": machine,
-        "model": served["id"],
-        "notes": notes,
-        "voices": found,
+    told = {
+        "count": len(texts),
+        "modes": list(options.modes),
+        "concurrency": options.concurrency,
+        "judges": list(panel.names),
+        "work": str(work),
+        "server": options.server,
+        "overrides": list(options.overrides),
     }
+    return {**served.report(SCHEMA, "voice", told), "notes": notes, "voices": found}
 
 
 def _voices(wanted: Sequence[str], served: Sequence[str]) -> list[str]:
@@ -168,8 +110,6 @@ def _named(voice: str, teachers: Sequence[str]) -> bool:
 
 def _transcribers(options: argparse.Namespace, settings: Settings) -> dict[str, Path]:
     """Folders of the transcribers by name; the first decides."""
-    from voicechat.assemble.catalogue import EARS_NAME
-
     found = {"tiny.en": options.ears or settings.data_dir / "ears" / EARS_NAME}
     if not (found["tiny.en"] / "model.bin").is_file():
         raise BenchError(f"there is no faster-whisper model in {found['tiny.en']}; give --ears FOLDER", 2)
@@ -178,18 +118,16 @@ def _transcribers(options: argparse.Namespace, settings: Settings) -> dict[str, 
     return found
 
 
-def _identity(options: argparse.Namespace, settings: Settings, served: dict[str, Any]) -> str:
+def _identity(options: argparse.Namespace, settings: Settings, served: Served) -> str:
     """Name of the work folder: another for other weights or settings, or for a server that was started anew."""
-    from voicechat.assemble.assembler import find_weights
-
     digest = hashlib.sha256()
     if options.server is not None:
-        digest.update(f"{options.server} {served['created']}".encode())
+        digest.update(f"{options.server} {served.client.listed['created']}".encode())
     else:
         for path in sorted(find_weights(settings).glob("*.safetensors")):
             digest.update(path.read_bytes())
         digest.update(json.dumps([options.device, sorted(options.overrides)]).encode())
-    return f"{served['id']}-{digest.hexdigest()[:10]}"
+    return f"{served.model}-{digest.hexdigest()[:10]}"
 
 
 class _Run:
@@ -198,25 +136,19 @@ class _Run:
     def __init__(
         self,
         options: argparse.Namespace,
-        http: aiohttp.ClientSession,
-        base: str,
-        headers: dict[str, str],
-        model: str,
+        served: Served,
         texts: Sequence[Text],
         kept: Kept,
-        teachers: Teachers,
+        teachers: voice_sounds.Teachers,
         panel: Panel,
         workers: Workers,
     ) -> None:
-        self._options, self._http, self._base, self._headers = options, http, base, headers
-        self._model, self._texts, self._kept, self._teachers, self._panel = model, texts, kept, teachers, panel
+        self._options, self._client = options, served.client
+        self._texts, self._kept, self._teachers, self._panel = texts, kept, teachers, panel
         self._asking, self._workers = asyncio.Semaphore(options.concurrency), workers
 
     async def voice(self, voice: str) -> dict[str, Any]:
         """Everything of one voice."""
-        from voicechat.bench.voice_judges import HEARD
-        from voicechat.bench.voice_report import voice_report
-        from voicechat.bench.voice_sounds import TEACHER
 
         systems = [*([TEACHER] if voice in self._teachers else []), *self._options.modes]
         known: dict[str, dict[str, Any]] = {system: {} for system in systems}
@@ -224,7 +156,6 @@ class _Run:
         progress = _Progress(voice, len(systems) * len(self._texts))
 
         async def one(system: str, number: int, text: Text) -> None:
-            from voicechat.bench.chat_client import ClientError
 
             try:
                 known[system][text.key] = await self._known(voice, system, number, text)
@@ -245,9 +176,6 @@ class _Run:
 
     async def _known(self, voice: str, system: str, number: int, text: Text) -> dict[str, Any]:
         """What is known of one sound; made, and judged by those judges who have not been asked yet."""
-        from voicechat.bench.voice_judges import PHRASES
-        from voicechat.bench.voice_report import found_failures
-        from voicechat.bench.voice_sounds import TEACHER
 
         loop = asyncio.get_running_loop()
         known = self._kept.read(voice, system, text)
@@ -268,22 +196,15 @@ class _Run:
         return known
 
     async def _speak(self, voice: str, system: str, number: int, text: Text) -> Pcm:
-        from voicechat.bench.voice_sounds import MODES, TEACHER, speak
 
         if system == TEACHER:
             return await self._workers.speak(voice, text.text, _SEED + number)
-        body = {
-            "model": self._model,
-            "voice": voice,
-            "input": text.text,
-            "latency_first": MODES[system],
-            "seed": _SEED + number,
-        }
-        return await speak(self._http, self._base, self._headers, body, self._options.timeout)
+        return await self._client.speak(
+            text.text, voice=voice, latency_first=MODES[system], seed=_SEED + number, timeout_s=self._options.timeout
+        )
 
     def _draw(self, voice: str, systems: Sequence[str], known: dict[str, dict[str, Any]]) -> list[str]:
         """Spectrograms of a few texts that every system has spoken."""
-        from voicechat.bench.voice_images import draw
 
         drawn: list[str] = []
         spoken = [text for text in self._texts if all(text.key in known[system] for system in systems)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import importlib.util
 import json
@@ -12,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import av
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.bench.chat_client import ClientError
+from voicechat.bench.outcome import BenchError
 from voicechat.media.encode import encode
 
 Pcm = npt.NDArray[np.int16]
@@ -36,36 +34,15 @@ class Text:
 
 
 def load_texts(path: Path, count: int) -> list[Text]:
-    """The first ``count`` texts of a JSON list of ``{"key", "text"}``. Raises ``ValueError`` if it is none."""
+    """The first ``count`` texts of a JSON list of ``{"key", "text"}``. Raises :class:`BenchError` if it is none."""
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))
         texts = [Text(str(entry["key"]), str(entry["text"])) for entry in listed]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no list of texts with keys: {error}") from None
+        raise BenchError(f"{path} is no list of texts with keys: {error}", 2) from None
     if not texts or len({text.key for text in texts}) < len(texts):
-        raise ValueError(f"{path} holds no texts, or a key twice")
+        raise BenchError(f"{path} holds no texts, or a key twice", 2)
     return texts[:count]
-
-
-async def speak(
-    http: aiohttp.ClientSession, base: str, headers: dict[str, str], body: dict[str, Any], timeout_s: float
-) -> Pcm:
-    """Have a text spoken, ``body`` as ``/v1/audio/speech`` takes it: int16 ``[n]`` at 24 kHz.
-
-    Raises :class:`ClientError`.
-    """
-    try:
-        async with asyncio.timeout(timeout_s):
-            url = f"{base}/v1/audio/speech"
-            async with http.post(url, json={**body, "response_format": "pcm"}, headers=headers) as response:
-                if response.status != 200:
-                    raise ClientError(f"HTTP {response.status}: {(await response.text())[:300]}")
-                data = await response.read()
-    except TimeoutError:
-        raise ClientError(f"not all of the sound came within {timeout_s:g} s") from None
-    except aiohttp.ClientError as error:
-        raise ClientError(f"the sound broke off: {error or type(error).__name__}") from None
-    return np.frombuffer(data, "<i2").astype(np.int16)
 
 
 def default_teachers(voices: Sequence[str]) -> list[str]:

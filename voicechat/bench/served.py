@@ -1,0 +1,135 @@
+"""The server that is measured: one that runs already, or one that is started for as long as the benchmark lasts."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import os
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from voicechat.bench.baseline import Baseline, assembled
+from voicechat.bench.chat_client import ChatClient, ClientError
+from voicechat.bench.child import child_server
+from voicechat.bench.machine import machine_facts
+from voicechat.bench.outcome import API_KEY, BenchError
+from voicechat.config import ConfigError, Settings, load_settings
+
+_BUSY = 0.25
+"""Load for each core from which on a machine counts as busy with something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that is ready. ``start_s``: seconds until it was, if it was started here."""
+
+    settings: Settings
+    client: ChatClient
+    model: str
+    start_s: float | None
+    started: str
+    machine: dict[str, Any]
+
+    @property
+    def http(self) -> aiohttp.ClientSession:
+        """For requests that the client does not know."""
+        return self.client.http
+
+    def report(self, schema: str, kind: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """How every report begins; ``settings`` are the kind's own."""
+        return {
+            "schema": schema,
+            "kind": kind,
+            "command": shlex.join(["voicechat", *sys.argv[1:]]),
+            "started": self.started,
+            "settings": settings,
+            "machine": self.machine,
+            "model": self.model,
+            "server_start_s": self.start_s,
+        }
+
+    async def stats(self) -> dict[str, Any] | None:
+        """What the server tells of itself; None if it does not."""
+        try:
+            stats: dict[str, Any] = await self.client.get_json("/v1/stats")
+        except ClientError as error:
+            say(f"no figures from inside the server: {error}")
+            return None
+        return stats
+
+    def reach_loopback(self) -> None:
+        """Let this process's peer connections use 127.0.0.1, which aiortc would not, if the server is there."""
+        from voicechat.media.ice import IceSettings, use_host_addresses
+
+        host = urlsplit(self.client.base).hostname or ""
+        if host == "localhost" or host.startswith("127."):
+            use_host_addresses(IceSettings(interfaces=("none",), loopback=True))
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """The settings of the server that is to be started."""
+    overrides = list(options.overrides)
+    if options.device is not None:
+        overrides.append(f"device={options.device}")
+    try:
+        return load_settings(options.model, overrides=overrides)
+    except ConfigError as error:
+        raise BenchError(str(error), 2) from None
+
+
+@contextlib.asynccontextmanager
+async def serving(options: argparse.Namespace) -> AsyncIterator[Served]:
+    """The server of ``options``, looked at. Raises :class:`BenchError` where there is none."""
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    machine, settings = machine_facts(), settings_of(options)
+    if machine["load_before"] > _BUSY * machine["cores"]:
+        say(f"this machine is busy (load {machine['load_before']}): its own figures will be better than these")
+    limits = aiohttp.ClientTimeout(total=None, sock_connect=60)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=limits) as http:
+        async with _running(options, settings, http) as (base, start_s, key):
+            client = ChatClient(http, base, api_key=key)
+            yield Served(settings, client, await client.look(), start_s, started, machine)
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    options: argparse.Namespace, settings: Settings, http: aiohttp.ClientSession
+) -> AsyncIterator[tuple[str, float | None, str | None]]:
+    """Address of the server, seconds that it took to start if it was started here, and its key."""
+    if options.server is not None:
+        yield options.server.rstrip("/"), None, os.environ.get(API_KEY)
+        return
+    arguments = [word for override in options.overrides for word in ("--set", override)]
+    for name in ("model", "device"):
+        if (value := getattr(options, name)) is not None:
+            arguments += [f"--{name}", value]
+    key = settings.server.api_keys[0] if settings.server.api_keys else None
+    await assembled(settings)
+    say(f"starting {settings.model.name}; this takes a while")
+    async with child_server(arguments, http=http, timeout_s=300.0) as (base, start_s):
+        yield base, start_s, key
+
+
+@contextlib.asynccontextmanager
+async def running_baseline(options: argparse.Namespace, served: Served) -> AsyncIterator[Baseline | None]:
+    """The models one stage after another, loaded, if ``--naive`` asks for them."""
+    if not options.naive:
+        yield None
+        return
+    if served.settings.model.name != served.model:
+        raise BenchError(f"the server serves {served.model}, so the baseline needs --model {served.model}", 2)
+    say("loading the models for the baseline")
+    async with Baseline.running(served.settings, options.max_tokens, options.timeout) as baseline:
+        yield baseline
+
+
+def say(text: str) -> None:
+    """Tell whoever watches."""
+    print(text, file=sys.stderr, flush=True)
