@@ -30,8 +30,8 @@ def tone(seconds: float, start: int = 0) -> np.ndarray:
 class DoubleCascade:
     """Hears ``transcripts`` one after the other (the last one for ever), answers "You said: …" with a tone.
 
-    A word lasts 0.3 s and takes ``word_delay`` seconds to make. ``fail_transcribe`` and ``fail_respond`` are raised
-    instead of an answer; ``fail_after`` words if that is set.
+    A word lasts 0.3 s at speed 1 and takes ``word_delay`` seconds to make. ``fail_transcribe`` and ``fail_respond`` are
+    raised instead of an answer; ``fail_after`` words if that is set.
     """
 
     transcripts: list[str] = field(default_factory=lambda: ["hello there"])
@@ -95,6 +95,7 @@ class DoubleResponse:
         self.cancelled = asyncio.Event()
         self.ended = False
         self._cascade = cascade
+        self._speed = request.speed
         self._given = isinstance(request, SpeechRequest)
         self._refusal: InvalidRequest | None = None
         if isinstance(request, SpeechRequest):
@@ -142,7 +143,7 @@ class DoubleResponse:
                 break
             if not self._given:
                 self._events.put_nowait(TextDelta(word if index == 0 else f" {word}"))
-            pcm = tone(cascade.word_seconds, position)
+            pcm = tone(cascade.word_seconds / self._speed, position)
             position += len(pcm)
             await self._wait(cascade.word_delay)
             first = first or loop.time() - begun

@@ -38,6 +38,8 @@ from voicechat.contract.pool import Pool
 
 CYCLE = 4391
 """The double of the VoiceBox goes on by one cycle of its pulse train as codes sum up to this."""
+HELD_BACK = 480
+"""Samples that it holds back."""
 BOOT = 0.5
 """Seconds that a double takes to start."""
 
@@ -272,11 +274,27 @@ class TalkerDouble(StageDouble):
 
 
 class VoiceBoxDouble(StageDouble):
-    """A code sounds as one step of samples of its own number; how far the pulse train goes on depends on it too."""
+    """A code sounds as one step of samples of its own number; how far the pulse train goes on depends on it too.
+
+    As at the real one's door, the last samples of a chunk are held back until the next.
+    """
+
+    def _reset(self) -> None:
+        super()._reset()
+        self.held: dict[int, np.ndarray] = {}
+        self.given: dict[int, int] = {}
 
     def take(self, message: Message) -> None:
+        if isinstance(message, Abort):
+            self.held.pop(message.id, None)
+            if self.work.pop(message.id, None) is not None:
+                self.outbox.append(Failed(message.id, "aborted"))
+            return
         assert isinstance(message, Decode)
         assert message.id not in self.work, "one chunk of a reply at a time"
+        assert (message.start == 0) == (message.id not in self.held)
+        if message.start == 0:
+            self.held[message.id], self.given[message.id] = np.zeros(0, np.int16), 0
         self.work[message.id] = Work(message)
 
     def go_on(self, work: Work) -> None:
@@ -286,9 +304,14 @@ class VoiceBoxDouble(StageDouble):
         assert len(new) == message.emit
         assert message.symbols == symbols_of(message.codes)
         assert self.pool is not None
-        self.pool.write_pcm(message.slot, message.start, np.repeat(np.array(new, np.int16), STEP_SAMPLES))
+        sound = np.concatenate([self.held.pop(message.id), np.repeat(np.array(new, np.int16), STEP_SAMPLES)])
+        if not message.last:
+            sound, self.held[message.id] = sound[:-HELD_BACK], sound[-HELD_BACK:]
+        start = self.given[message.id]
+        self.given[message.id] += len(sound)
+        self.pool.write_pcm(message.slot, start, sound)
         phase = (message.phase + sum(new) / CYCLE) % 1.0
-        self.outbox.append(Sound(message.id, message.start, message.emit * STEP_SAMPLES, phase))
+        self.outbox.append(Sound(message.id, start, len(sound), phase))
 
 
 DOUBLES: dict[str, type[StageDouble]] = {

@@ -139,8 +139,10 @@ class World:
                 and not self.cascade.traffic.states
                 and not self.cascade.hearing.pending
                 and self.cascade.ready
+                and not any(stage.inbox for stage in self.stages.values())
             )
         )
+        assert not self.stages["voicebox"].held, "the VoiceBox holds nothing of any reply"  # type: ignore[attr-defined]
         assert leases.waiting == bays.waiting == 0
         for caller, _ in self.callers:
             assert (caller.finished is None) == (caller.error is not None), "exactly one end"

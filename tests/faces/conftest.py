@@ -69,13 +69,14 @@ class FakeResponse:
         limit = request.sampling.max_tokens or len(words)
         reason = FinishReason.STOP if limit >= len(words) else FinishReason.LENGTH
         words = words[:limit]
+        samples = round(WORD_SAMPLES / request.speed)
         for index, word in enumerate(words):
             await either(cascade.gate, self.cancelled)
             if cascade.pause_s:
                 await asyncio.sleep(cascade.pause_s)
             yield TextDelta(word if index == 0 else f" {word}")
             if request.audio:
-                yield AudioDelta(sine(cascade.hertz, index * WORD_SAMPLES, WORD_SAMPLES))
+                yield AudioDelta(sine(cascade.hertz, index * samples, samples))
         seconds = sum(pcm.size for pcm in heard) / EARS_RATE
         speech = len(words) * WORD_SAMPLES / PCM_RATE if request.audio else 0.0
         usage = Usage(
@@ -102,11 +103,12 @@ class FakeSpeech(FakeResponse):
         words = [word for word in request.text.split() if any(letter.isalnum() for letter in word)]
         if not words:
             raise InvalidRequest("Nothing in the text can be spoken.", param="text")
+        samples = round(WORD_SAMPLES / request.speed)
         for index in range(len(words)):
             await either(cascade.gate, self.cancelled)
             if cascade.pause_s:
                 await asyncio.sleep(cascade.pause_s)
-            yield AudioDelta(sine(cascade.hertz, index * WORD_SAMPLES, WORD_SAMPLES))
+            yield AudioDelta(sine(cascade.hertz, index * samples, samples))
         seconds = len(words) * WORD_SAMPLES / PCM_RATE
         usage = Usage(speech_tokens=round(seconds * 25), audio_out_seconds=seconds)
         yield Finished(FinishReason.STOP, usage, StageTimes(done=0.5))

@@ -88,7 +88,7 @@ async def test_semantic_vad_and_no_automatic_reply(make_bench):
     [
         ({"voice": "nobody"}, "session.voice", "invalid_value"),
         ({"audio": {"output": {"voice": "nobody"}}}, "session.audio.output.voice", "invalid_value"),
-        ({"audio": {"output": {"speed": 1.5}}}, "session.audio.output.speed", "unsupported_value"),
+        ({"audio": {"output": {"speed": 1.6}}}, "session.audio.output.speed", "decimal_above_max_value"),
         (
             {"audio": {"input": {"turn_detection": {"threshold": 2}}}},
             "session.audio.input.turn_detection.threshold",

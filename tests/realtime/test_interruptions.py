@@ -253,11 +253,13 @@ def test_truncation_counts_what_the_client_heard_at_another_speed():
     bench = Bench()
     bench.tell("session.update", session={"audio": {"output": {"speed": 1.5}}})
     bench.turn()
-    bench.say(*["word "] * 10)
+    assert bench.started[-1].request.speed == 1.5
+    bench.say(*["word "] * 10)  # it comes as it is heard
     bench.finish()
     item_id = bench.done()["output"][0]["id"]
-    bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=2001)
+    heard = bench.pushed // 24
+    bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=heard + 1)
     assert bench.error()["param"] == "audio_end_ms"
-    bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=1000)
-    assert bench.events[-1]["audio_end_ms"] == 1000
+    bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=heard // 2)
+    assert bench.events[-1]["audio_end_ms"] == heard // 2
     assert bench.session.conversation.get(item_id).text().split() == ["word"] * 5

@@ -29,6 +29,7 @@ from voicechat.models.embedded.voicebox import (
     load_voicebox,
 )
 from voicechat.stages.decoder import Pcm
+from voicechat.stages.tempo import Tempo
 from voicechat.stages.voicebox import run
 
 STEPS = 140
@@ -158,17 +159,21 @@ async def running(models: AssembledPaths, policies: dict[str, ChunkPolicy]) -> A
         pool.close()
 
 
-async def stream(running: Running, number: int, slot: int, chunks: list[Chunk]) -> Pcm:
+async def stream(running: Running, number: int, slot: int, chunks: list[Chunk], speed: float = 1.0) -> Pcm:
     """A reply's sound, chunk by chunk through the ring, as the coordinator takes it."""
     parts = []
     phase = 0.0
     for count, chunk in enumerate(chunks, 1):
         start = chunk.first_step * TOKEN_SAMPLES
-        running.host.send(Decode(number, slot, chunk.codes, chunk.symbols, chunk.left, chunk.emit, start, 0, phase))
+        running.host.send(
+            Decode(number, slot, chunk.codes, chunk.symbols, chunk.left, chunk.emit, start, 0, phase, chunk.last, speed)
+        )
         await running.host.until(lambda count=count: len(running.host.of(number, Sound)) == count)  # type: ignore[misc]
         sound = running.host.of(number, Sound)[-1]
         phase = sound.phase
-        assert sound == Sound(number, start, chunk.emit * TOKEN_SAMPLES, phase)
+        assert sound.start == sum(map(len, parts)), "places are those of what is heard"
+        if speed == 1.0:
+            assert sound == Sound(number, start, chunk.emit * TOKEN_SAMPLES, phase)
         parts.append(running.pool.read_pcm(slot, sound.start, sound.count))
     return np.concatenate(parts)
 
@@ -182,6 +187,19 @@ async def test_the_process_streams_what_the_net_makes(
     chunks = chunks_of(policies[mode], codes, symbols_of(230))
     got = await stream(running, 10 + len(chunks), 0, chunks)
     np.testing.assert_allclose(got / 32767, streamed(net, chunks), atol=1e-3)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("speed", [0.5, 1.5])
+async def test_the_tempo_is_changed_in_the_process(
+    running: Running, net: VoiceBoxNet, policies: dict[str, ChunkPolicy], speed: float
+) -> None:
+    chunks = chunks_of(policies["latency_first"], codes_of(8, 90), symbols_of(90))
+    plain = await stream(running, 30, 0, chunks)
+    tempo = Tempo(speed)
+    expected = np.concatenate([tempo.push(plain), tempo.flush()])
+    got = await stream(running, 31 + int(speed), 0, chunks, speed)
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.asyncio(loop_scope="module")

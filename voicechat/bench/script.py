@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from voicechat.bench.measures import last_voiced
 from voicechat.media.resample import to_float, to_pcm
-from voicechat.media.tempo import Tempo
+from voicechat.stages.tempo import Tempo
 
 Floats = npt.NDArray[np.float32]
 

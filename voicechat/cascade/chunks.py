@@ -41,6 +41,8 @@ class ChunkPolicy:
 class Chunk:
     """``codes`` with their context: ``emit`` steps after the first ``left`` are new, from place ``first_step`` on.
 
+    The ``last`` may have none: then all were given out before it was known that no more would come.
+
     ``symbols``: the Talker's window at each code's step, 9 bytes each.
     """
 
@@ -63,6 +65,7 @@ class ChunkBuffer:
         self._emitted = 0
         self._size = float(policy.first)
         self._closed = False
+        self._ended = False
         self._kept = max((policy.left, *policy.lengths))
 
     @property
@@ -77,8 +80,8 @@ class ChunkBuffer:
 
     @property
     def done(self) -> bool:
-        """True once the reply is closed and all of it was handed out."""
-        return self._closed and self._emitted == self.steps
+        """True once the reply is closed and all of it was handed out, the last chunk as such."""
+        return self._closed and (self._ended or not self.steps)
 
     def push(self, codes: tuple[int, ...], symbols: bytes) -> None:
         """Add codes and, 9 bytes each, the windows of symbols at their steps.
@@ -99,7 +102,7 @@ class ChunkBuffer:
     @property
     def ready(self) -> bool:
         """True if :meth:`pop` would return a chunk."""
-        return self._next() > 0
+        return self._next() > 0 or (self._closed and not self.done)
 
     def _next(self) -> int:
         """Steps that the next chunk emits; 0 if there is none yet."""
@@ -113,7 +116,7 @@ class ChunkBuffer:
         """The next chunk, or None if there are not enough codes for it yet."""
         emit = self._next()
         if not emit:
-            return None
+            return self._empty_last() if self.ready else None
         policy, total = self._policy, self.steps
         end = min(total, self._emitted + emit + policy.right)
         start = self._start(end)
@@ -127,12 +130,17 @@ class ChunkBuffer:
             last=self._closed and self._emitted + emit == total,
         )
         self._emitted += emit
+        self._ended = chunk.last
         past = max(self._forgotten, self._emitted - self._kept)
         del self._codes[: past - self._forgotten]
         del self._symbols[: SYMBOL_WINDOW * (past - self._forgotten)]
         self._forgotten = past
         self._size = min(self._size * policy.growth, policy.largest)
         return chunk
+
+    def _empty_last(self) -> Chunk:
+        self._ended = True
+        return Chunk((), b"", 0, 0, self._emitted, last=True)
 
     def _start(self, end: int) -> int:
         """The step from which on a chunk that ends at ``end`` is decoded."""

@@ -37,7 +37,7 @@ from voicechat.contract.requests import (
     ResultPart,
     SpeechRequest,
 )
-from voicechat.contract.sound import EARS_RATE, EarsPcm
+from voicechat.contract.sound import EARS_RATE, MAX_SPEED, MIN_SPEED, EarsPcm
 from voicechat.contract.stopwatch import Stopwatch, observe
 
 log = logging.getLogger(__name__)
@@ -231,6 +231,7 @@ class Coordinator:
         self.traffic.settle(state)
 
     async def _enter(self, state: ResponseState, request: ResponseRequest) -> None:
+        _check_speed(request)
         voice = self._voice(request.voice) if request.audio else ""
         if not request.messages:
             raise InvalidRequest("There are no messages to answer.", param="messages")
@@ -264,6 +265,7 @@ class Coordinator:
         self._send_to(state, "thinker", generate)
 
     async def _enter_speech(self, state: ResponseState, request: SpeechRequest) -> None:
+        _check_speed(request)
         voice = self._voice(request.voice)
         if len(request.text) > MAX_TEXT:
             raise InvalidRequest(f"The text is too long: at most {MAX_TEXT} characters are spoken.", param="text")
@@ -318,6 +320,11 @@ class Coordinator:
             state.emit(Heard(tuple(texts)))
         heard = iter(texts)
         return tuple(turn for message in request.messages for turn in turns_of(message, heard))
+
+
+def _check_speed(request: ResponseRequest | SpeechRequest) -> None:
+    if not MIN_SPEED <= request.speed <= MAX_SPEED:
+        raise InvalidRequest(f"The speed must be between {MIN_SPEED} and {MAX_SPEED}.", param="speed")
 
 
 def turns_of(message: Message, heard: Iterator[str]) -> list[Turn]:

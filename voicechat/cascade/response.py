@@ -52,6 +52,8 @@ class ResponseState:
     """Of the VoiceBox's pulse train at the end of the sound made so far, in cycles."""
     voice: int = 0
     """Number of the voice that speaks."""
+    sounding: bool = False
+    """True while the VoiceBox holds something of its sound: from its first chunk to the end of its last."""
     inside: set[str] = field(default_factory=set)
     """Stages that hold this response and have not said Released."""
     acks: dict[str, int] = field(default_factory=dict)

@@ -162,15 +162,27 @@ class Traffic:
 
     def _from_voicebox(self, message: Message) -> None:
         state = self._state_of(message)
-        if state is None or not isinstance(message, Sound) or state.lease is None:
+        if state is None or state.lease is None or not isinstance(message, Sound | Failed):
             return
-        state.decoding, state.phase = None, message.phase
-        if not state.ended:
-            state.marks.note("voicebox_first_chunk")
-            self._leave(state, self.pool.read_pcm(state.lease.slot, message.start, message.count))
-            self._maybe_finish(state)
+        chunk, state.decoding = state.decoding, None
+        if isinstance(message, Failed):
+            state.sounding = False
+            self.fail(state, failure(self.stages["voicebox"].name, message))
+        else:
+            self._take_sound(state, message, last=chunk is not None and chunk.last)
         self.settle(state)
         self.moved(state)
+
+    def _take_sound(self, state: ResponseState, sound: Sound, *, last: bool) -> None:
+        assert state.lease is not None
+        state.phase = sound.phase
+        if last:
+            state.sounding = False
+        if not state.ended:
+            state.marks.note("voicebox_first_chunk")
+            if sound.count:
+                self._leave(state, self.pool.read_pcm(state.lease.slot, sound.start, sound.count))
+            self._maybe_finish(state)
 
     def _from_any(self, state: ResponseState, role: str, message: Message) -> None:
         match message:
@@ -227,10 +239,21 @@ class Traffic:
         chunk = state.chunks.pop()
         assert chunk is not None
         state.marks.note("talker_first_chunk")
-        state.decoding = chunk
-        number, slot, start = state.number, state.lease.slot, chunk.first_step * STEP_SAMPLES
+        state.decoding, state.sounding = chunk, True
         self.stages["voicebox"].send(
-            Decode(number, slot, chunk.codes, chunk.symbols, chunk.left, chunk.emit, start, state.voice, state.phase)
+            Decode(
+                state.number,
+                state.lease.slot,
+                chunk.codes,
+                chunk.symbols,
+                chunk.left,
+                chunk.emit,
+                chunk.first_step * STEP_SAMPLES,
+                state.voice,
+                state.phase,
+                chunk.last,
+                state.request.speed,
+            )
         )
 
     @staticmethod
@@ -241,7 +264,7 @@ class Traffic:
         return (first + state.sent_samples / PCM_RATE - state.marks.since_start(), state.number)
 
     def _leave(self, state: ResponseState, pcm: Pcm) -> None:
-        """The one door by which sound leaves the cascade; a watermark stands here."""
+        """Where sound leaves the cascade, marked: it came through :mod:`voicechat.stages.door`."""
         state.sent_samples += len(pcm)
         state.marks.note("first_audio")
         state.emit(AudioDelta(pcm))
@@ -272,6 +295,9 @@ class Traffic:
             state.task.cancel()
         for role in state.inside:
             self.stages[role].send(Abort(state.number))
+        if state.sounding:
+            state.sounding = False
+            self.stages["voicebox"].send(Abort(state.number))
         self.settle(state)
 
     def settle(self, state: ResponseState) -> None:
@@ -303,7 +329,7 @@ class Traffic:
         for state in list(self.states.values()):
             if role == "voicebox":
                 lost = state.decoding is not None or (state.chunks is not None and not state.chunks.done)
-                state.decoding = None
+                state.decoding, state.sounding = None, False
             else:
                 lost = role in state.inside
                 if lost:

@@ -126,10 +126,13 @@ class Text(_Message, frozen=True):
 
 
 class Decode(_Message, frozen=True):
-    """Turn codes into sound: ``emit`` steps after the first ``left`` go to position ``start`` of the slot's ring.
+    """Turn codes into sound and let it out: of the reply the samples from ``start`` on, as the codes make them, are
+    those of ``emit`` steps after the first ``left``.
 
-    ``start`` is also the sample of the reply, and ``phase`` that of the pulse train there, in cycles from 0 to 1: the
-    one with which the :class:`Sound` before ended.
+    ``phase`` is that of the pulse train at ``start``, in cycles from 0 to 1: the one with which the :class:`Sound`
+    before ended. A reply's first chunk has ``start`` 0. With its ``last``, which may have no codes at all, everything
+    that was held back of it comes out. ``speed`` is the tempo at which it is to be heard. Answered by :class:`Sound` or
+    :class:`Failed`.
     """
 
     id: int
@@ -143,13 +146,18 @@ class Decode(_Message, frozen=True):
     voice: int = 0
     """Number of the voice."""
     phase: float = 0.0
+    last: bool = False
+    speed: float = 1.0
 
 
 # ---- to any stage
 
 
 class Abort(_Message, frozen=True):
-    """Stop a request; answered by :class:`Released` like every other end."""
+    """Stop a request; answered by :class:`Released` like every other end.
+
+    The VoiceBox forgets what it holds of the reply, and answers a chunk of it that is inside with :class:`Failed`.
+    """
 
     id: int
 
@@ -289,7 +297,10 @@ class Spoken(_Message, frozen=True):
 
 
 class Sound(_Message, frozen=True):
-    """``count`` samples lie at ``start`` of the slot's ring. ``id`` and ``start`` are those of the :class:`Decode`.
+    """The answer to :class:`Decode`: ``count`` samples lie at ``start`` of the slot's ring, which is their place in
+    what is heard of the reply.
+
+    They may be more or fewer than were decoded: the tempo changes them, and some are held back until the next.
 
     ``phase`` is that of the pulse train after the last sample, in cycles: for the reply's next :class:`Decode`.
     """
@@ -305,7 +316,7 @@ FromAny = Ready | Pong | Profiled | Failed
 ToThinker = ToAny | Generate | Attach | Transcribe | Abort
 ToEars = ToAny | Transcribe | Abort
 ToTalker = ToAny | Speak | Text | Abort
-ToVoicebox = ToAny | Decode
+ToVoicebox = ToAny | Decode | Abort
 FromThinker = FromAny | Released | Attached | Piece | Called | Written | Transcript
 FromEars = FromAny | Transcript
 FromTalker = FromAny | Released | Codes | Spoken

@@ -90,6 +90,7 @@ class ResponseRequest:
     """One response to be made.
 
     ``audio`` False runs the Thinker only. ``latency_first`` picks small growing VoiceBox chunks, else large ones.
+    ``speed`` is the tempo, from :data:`MIN_SPEED` to :data:`MAX_SPEED`: all sound that comes of the response has it.
     ``must_call`` names the one tool that is to be called. A call comes as text, in the form of
     :mod:`voicechat.contract.tools`, from whatever model; callers take it out of the text.
     """
@@ -102,11 +103,13 @@ class ResponseRequest:
     tools: tuple[Tool, ...] = ()
     tool_choice: Literal["auto", "none", "required"] = "auto"
     must_call: str | None = None
+    speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """A given text to be spoken, of any length. ``latency_first`` and ``voice`` are as in :class:`ResponseRequest`.
+    """A given text to be spoken, of any length. ``latency_first``, ``speed`` and ``voice`` are as in
+    :class:`ResponseRequest`.
 
     ``seed`` fixes the Talker's sampling; ``None`` leaves it free.
     """
@@ -115,3 +118,4 @@ class SpeechRequest:
     voice: str | None = None
     latency_first: bool = True
     seed: int | None = None
+    speed: float = 1.0

@@ -11,6 +11,9 @@ PCM_RATE = 24_000
 EARS_RATE = 16_000
 """Sample rate in Hz of every sound that enters the cascade (float32, mono, [-1, 1])."""
 
+MIN_SPEED, MAX_SPEED = 0.25, 4.0
+"""How much slower and faster than it was made speech may be asked for, at the same pitch."""
+
 Pcm = npt.NDArray[np.int16]
 EarsPcm = npt.NDArray[np.float32]
 

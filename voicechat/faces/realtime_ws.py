@@ -108,7 +108,7 @@ class WsTransport:
 
     def begin_audio(self, begin: BeginAudio) -> None:
         """A part begins: its sound is encoded as one stream."""
-        self._encoder = WireEncoder(begin.format, begin.speed)
+        self._encoder = WireEncoder(begin.format)
 
     def play(self, place: Place, pcm: Pcm) -> None:
         """Send sound as a ``response.output_audio.delta``."""

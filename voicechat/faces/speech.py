@@ -22,7 +22,7 @@ from voicechat.contract.cascade import Cascade, ModelInfo, Response
 from voicechat.contract.errors import CascadeError
 from voicechat.contract.events import AudioDelta, Event, Finished
 from voicechat.contract.requests import SpeechRequest
-from voicechat.contract.sound import Pcm
+from voicechat.contract.sound import MAX_SPEED, MIN_SPEED
 from voicechat.faces.body import read_json
 from voicechat.faces.chat import cancelled_with, chained, check_finished, no_end
 from voicechat.faces.chat_reply import sse
@@ -30,8 +30,7 @@ from voicechat.faces.errors import ApiError, from_cascade, internal_error
 from voicechat.faces.fields import Fields, bad_field
 from voicechat.faces.models import no_such_model
 from voicechat.faces.voices import read_voice
-from voicechat.media.encode import FORMATS, Encoder, stream_encoder
-from voicechat.media.tempo import MAX_TEMPO, MIN_TEMPO, Tempo
+from voicechat.media.encode import FORMATS, stream_encoder
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,6 @@ class SpeechOptions:
 
     request: SpeechRequest
     format: str
-    speed: float
     events: bool
 
 
@@ -83,28 +81,11 @@ def parse_speech(body: object, model: ModelInfo) -> SpeechOptions:
             voice=voice,
             latency_first=True if latency_first is None else latency_first,
             seed=fields.integer("seed", -(2**63), 2**63 - 1),
+            speed=fields.number("speed", MIN_SPEED, MAX_SPEED) or 1.0,
         ),
         format=RESPONSE_FORMATS[fields.choice("response_format", tuple(RESPONSE_FORMATS)) or "mp3"],
-        speed=fields.number("speed", MIN_TEMPO, MAX_TEMPO) or 1.0,
         events=fields.choice("stream_format", ("audio", "sse")) == "sse",
     )
-
-
-class Recorder:
-    """Sound in, bytes of one file out: the tempo changed, then encoded. For a worker thread, one call at a time."""
-
-    def __init__(self, format: str, speed: float = 1.0) -> None:
-        self._encoder: Encoder = stream_encoder(format)
-        self._tempo = None if speed == 1.0 else Tempo(speed)
-
-    def feed(self, pcm: Pcm) -> bytes:
-        """The bytes that have become certain with ``pcm`` (int16 ``[n]`` at 24 kHz)."""
-        return self._encoder.feed(pcm if self._tempo is None else self._tempo.push(pcm))
-
-    def finish(self) -> bytes:
-        """The rest."""
-        rest = b"" if self._tempo is None else self._encoder.feed(self._tempo.flush())
-        return rest + self._encoder.finish()
 
 
 class SpeechFace:
@@ -162,15 +143,15 @@ class SpeechFace:
     ) -> AsyncIterator[bytes | Finished]:
         """The bytes of the file as they become certain, and at last the event that ends it."""
         loop = asyncio.get_running_loop()
-        recorder = await loop.run_in_executor(self._workers, Recorder, options.format, options.speed)
+        encoder = await loop.run_in_executor(self._workers, stream_encoder, options.format)
         async for event in chained(first, rest):
             match event:
                 case AudioDelta() if event.pcm.size:
-                    if piece := await loop.run_in_executor(self._workers, recorder.feed, event.pcm):
+                    if piece := await loop.run_in_executor(self._workers, encoder.feed, event.pcm):
                         yield piece
                 case Finished():
                     check_finished(event)
-                    if piece := await loop.run_in_executor(self._workers, recorder.finish):
+                    if piece := await loop.run_in_executor(self._workers, encoder.finish):
                         yield piece
                     yield event
                     return

@@ -83,7 +83,7 @@ class CallTable:
         :class:`ClientError`."""
         model = self._cascade.model
         config = base or SessionConfig(self._settings.instructions, model.default_voice)
-        return config if session is None else config.updated(session, model, fixed_speed=True)
+        return config if session is None else config.updated(session, model)
 
     async def open(self, offer: str, config: SessionConfig) -> tuple[str, str]:
         """Begin a call: its identifier and the SDP answer. Raises :class:`BadOffer`."""
@@ -103,7 +103,7 @@ class CallTable:
         voice_session = VoiceSession(
             call_id.replace("rtc_", "sess_"),
             self._cascade,
-            dataclasses.replace(config, speed=1.0),
+            config,
             detecting(limits, settings.detectors),
             playout,
             send,

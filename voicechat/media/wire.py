@@ -9,7 +9,6 @@ import numpy as np
 from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm, Pcm
 from voicechat.media import g711
 from voicechat.media.resample import Floats, Resampler, resample, to_float, to_pcm
-from voicechat.media.tempo import Tempo
 
 WireFormat = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 _LAWS: dict[str, g711.Law] = {"audio/pcmu": "pcmu", "audio/pcma": "pcma"}
@@ -32,28 +31,23 @@ class WireDecoder:
 
 
 class WireEncoder:
-    """int16 mono at 24 kHz in, bytes out, at ``speed`` times the tempo."""
+    """int16 mono at 24 kHz in, bytes out."""
 
-    def __init__(self, wire_format: WireFormat, speed: float = 1.0) -> None:
+    def __init__(self, wire_format: WireFormat) -> None:
         self._law = _LAWS.get(wire_format)
         self._resampler = Resampler(PCM_RATE, g711.G711_RATE) if self._law else None
-        self._tempo = None if speed == 1.0 else Tempo(speed)
 
     def push(self, pcm: Pcm) -> bytes:
         """The bytes that have become certain with ``pcm``."""
-        if self._tempo is not None:
-            pcm = self._tempo.push(pcm)
         if self._law is None or self._resampler is None:
             return pcm.astype("<i2").tobytes()
         return g711.encode(to_pcm(self._resampler.push(to_float(pcm))), self._law)
 
     def flush(self) -> bytes:
         """The rest."""
-        pcm = np.zeros(0, np.int16) if self._tempo is None else self._tempo.flush()
         if self._law is None or self._resampler is None:
-            return pcm.astype("<i2").tobytes()
-        rest = np.concatenate([self._resampler.push(to_float(pcm)), self._resampler.flush()])
-        return g711.encode(to_pcm(rest), self._law)
+            return b""
+        return g711.encode(to_pcm(self._resampler.flush()), self._law)
 
 
 def wire_rate(wire_format: WireFormat) -> int:

@@ -63,7 +63,6 @@ class Commands:
             body.session,
             session.model,
             voice_locked=session.replies.spoke,
-            fixed_speed=session.limits.server_plays,
         )
         effects = session.input.configure(session.config.detection) if session.config.detection != before else []
         session.out.send("session.updated", session=session.to_dict())

@@ -112,7 +112,7 @@ class Conversation:
     def truncate(self, item_id: str, content_index: int, audio_end_ms: int) -> None:
         """Forget what comes after ``audio_end_ms`` of a reply's sound. Raises :class:`ClientError`."""
         item, part = self.check_truncation(item_id, content_index, audio_end_ms)
-        samples = int(audio_end_ms * part.speed * PCM_RATE / 1000)
+        samples = audio_end_ms * PCM_RATE // 1000
         self.cut(item, content_index, min(part.samples, samples), shown_ms=audio_end_ms)
 
     def check_truncation(self, item_id: str, content_index: int, audio_end_ms: int) -> tuple[Item, Part]:
@@ -125,7 +125,7 @@ class Conversation:
             message = f"The item has no sound at content index {content_index}."
             raise ClientError(message, code="item_truncate_invalid_content_index", param="content_index")
         part = item.parts[content_index]
-        held = _ms(part.samples, part.speed)
+        held = _ms(part.samples)
         if not 0 < audio_end_ms <= held:
             message = f"Audio content of {held}ms can't be truncated at {audio_end_ms}ms."
             raise ClientError(message, param="audio_end_ms")
@@ -137,7 +137,7 @@ class Conversation:
         self._sound -= item.size()
         shorten(part, samples)
         self._sound += item.size()
-        end = _ms(samples, part.speed) if shown_ms is None else shown_ms
+        end = _ms(samples) if shown_ms is None else shown_ms
         self._out.send("conversation.item.truncated", item_id=item.id, content_index=content_index, audio_end_ms=end)
 
     def grew(self, size: int) -> None:
@@ -261,5 +261,5 @@ def heard_text(text: str, heard: int, total: int) -> str:
     return text[:end].rstrip()
 
 
-def _ms(samples: int, speed: float) -> int:
-    return int(samples * 1000 / PCM_RATE / speed)
+def _ms(samples: int) -> int:
+    return samples * 1000 // PCM_RATE

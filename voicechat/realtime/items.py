@@ -40,9 +40,7 @@ class Part:
     text: str | None = None
     sounds: list[Sound] = field(default_factory=list)
     samples: int = 0
-    """Samples of an ``output_audio`` at 24 kHz that are left of it; ``sounds`` may hold fewer."""
-    speed: float = 1.0
-    """How much faster than that the client hears it."""
+    """Samples of an ``output_audio`` at 24 kHz, as they are heard, that are left of it; ``sounds`` may hold fewer."""
     span: int = 0
     """Samples that ``text`` takes to say: more than ``samples`` if the reply was cut off in the making."""
 

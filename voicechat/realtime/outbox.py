@@ -117,11 +117,10 @@ class CancelJudge:
 
 @dataclass(frozen=True, slots=True)
 class BeginAudio:
-    """The sound of a content part begins; it is to be sent in ``format``, at ``speed`` times the tempo."""
+    """The sound of a content part begins; it is to be sent in ``format``."""
 
     place: Place
     format: AudioFormat = "audio/pcm"
-    speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,7 +35,6 @@ class _Stream:
     ended: bool = False
     sounding: bool = False
     held: bool = False
-    speed: float = 1.0
 
 
 class Playback:
@@ -72,7 +71,7 @@ class Playback:
 
     def begin(self, begin: BeginAudio, item: Item) -> None:
         """The sound of a new part begins. The one before is over, or was cleared."""
-        self._stream = _Stream(begin.place, item, speed=begin.speed)
+        self._stream = _Stream(begin.place, item)
         self._out.add(begin)
 
     def push(self, pcm: Pcm) -> None:
@@ -81,7 +80,7 @@ class Playback:
         if stream is None or stream.ended:
             raise RuntimeError("no stream is open for more sound")
         stream.pushed += len(pcm)
-        self._until = max(self._until, self._out.now) + len(pcm) / PCM_RATE / stream.speed
+        self._until = max(self._until, self._out.now) + len(pcm) / PCM_RATE
         self._out.add(PlayAudio(stream.place, pcm))
 
     def end(self) -> None:

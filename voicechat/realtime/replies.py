@@ -281,5 +281,6 @@ class Replies:
             voice=spec.voice,
             latency_first=spec.latency_first,
             sampling=Sampling(max_tokens=spec.max_output_tokens),
+            speed=spec.speed,
             **asked_tools(spec.tools, spec.tool_choice),
         )

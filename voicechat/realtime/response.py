@@ -19,7 +19,7 @@ Status = Literal["in_progress", "completed", "cancelled", "failed", "incomplete"
 """Of a response."""
 
 SAMPLES_PER_CHAR = PCM_RATE // 16
-"""How much sound a character of text makes, about; used only where the true length is not known."""
+"""How much sound a character of text makes at speed 1, about; used only where the true length is not known."""
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class Reply:
         if self._message is None or not self.spec.audio:
             return True
         part = self._message.parts[0]
-        return part.samples >= len(part.text or "") * SAMPLES_PER_CHAR
+        return part.samples >= self._estimate(part.text or "")
 
     def close(
         self, status: Status, *, reason: str | None = None, error: dict[str, str | None] | None = None,
@@ -167,6 +167,10 @@ class Reply:
             details["error"] = error
         metadata = {**self.times.metadata(stages), **self.spec.metadata}
         self._out.send("response.done", response=self._object(status, details, usage, metadata))
+
+    def _estimate(self, text: str) -> int:
+        """Samples that ``text`` takes to say, about."""
+        return int(len(text) * SAMPLES_PER_CHAR / self.spec.speed)
 
     def _take(self, piece: str | ToolCall) -> None:
         if isinstance(piece, ToolCall):
@@ -191,8 +195,7 @@ class Reply:
         part = {"type": "audio", "transcript": ""} if self.spec.audio else {"type": "text", "text": ""}
         self._out.send("response.content_part.added", **place.fields(), part=part)
         if self.spec.audio:
-            item.parts[0].speed = self.spec.speed
-            self._playback.begin(BeginAudio(place, self.spec.format, self.spec.speed), item)
+            self._playback.begin(BeginAudio(place, self.spec.format), item)
 
     def _call(self, call: ToolCall) -> None:
         item = Item(
@@ -236,7 +239,7 @@ class Reply:
         item.status = item_status
         if self.spec.audio and status in ("cancelled", "failed"):
             # the words run ahead of the sound: keep those that were spoken
-            part.span = max(part.samples, len(text) * SAMPLES_PER_CHAR)
+            part.span = max(part.samples, self._estimate(text))
             shorten(part, part.samples)
         self._finish_item(item)
 

@@ -122,9 +122,7 @@ class SessionConfig:
         named = told.get("language") or next(iter(told.get("languages") or ()), None)
         return None if named is None else str(named)
 
-    def updated(
-        self, session: object, model: ModelInfo, *, voice_locked: bool = False, fixed_speed: bool = False
-    ) -> SessionConfig:
+    def updated(self, session: object, model: ModelInfo, *, voice_locked: bool = False) -> SessionConfig:
         """This with the fields of a ``session`` object, which may be partial. Raises :class:`ClientError`."""
         fields = Fields(session, "session")
         fields.only(_SESSION)
@@ -155,7 +153,7 @@ class SessionConfig:
         fields.boolean("parallel_tool_calls")
         changes["kept"] = {**self.kept, **read_kept(fields)}
         if (audio := fields.object("audio")) is not None:
-            changes |= self._audio(audio, model, voice_locked, fixed_speed)
+            changes |= self._audio(audio, model, voice_locked)
         return dataclasses.replace(self, **changes)
 
     def response(self, response: object, model: ModelInfo, *, voice_locked: bool = False) -> ResponseSpec:
@@ -197,7 +195,7 @@ class SessionConfig:
                     changes["voice"] = self._voice(output, "voice", model, voice_locked)
         return dataclasses.replace(spec, **changes)
 
-    def _audio(self, audio: Fields, model: ModelInfo, locked: bool, fixed_speed: bool) -> dict[str, Any]:
+    def _audio(self, audio: Fields, model: ModelInfo, locked: bool) -> dict[str, Any]:
         audio.only(("input", "output"))
         changes: dict[str, Any] = {}
         if (heard := audio.object("input")) is not None:
@@ -217,8 +215,6 @@ class SessionConfig:
             if spoken.get("voice") is not None:
                 changes["voice"] = self._voice(spoken, "voice", model, locked)
             if (speed := spoken.number("speed", MIN_SPEED, MAX_SPEED)) is not None:
-                if fixed_speed and speed != 1.0:
-                    raise unsupported(spoken.path("speed"), "the speed can't be changed on this transport.")
                 changes["speed"] = speed
         return changes
 

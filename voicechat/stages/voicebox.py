@@ -1,4 +1,7 @@
-"""The VoiceBox's process: chunks of speech codes of all replies become sound, several at once."""
+"""The VoiceBox's process: chunks of speech codes of all replies become sound, several at once.
+
+Each reply's sound then goes through a door of its own (:mod:`voicechat.stages.door`) into the ring.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,30 @@ import asyncio
 import logging
 import socket
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from voicechat.contract.channel import Channel
-from voicechat.contract.messages import Decode, Message, Sound
+from voicechat.contract.messages import Abort, Decode, Failed, Message, Sound
 from voicechat.contract.pool import Pool, PoolSpec
+from voicechat.contract.sound import PCM_RATE, Pcm
 from voicechat.contract.stopwatch import Stopwatch
+from voicechat.stages.door import Door, FellBehind, Marker
 from voicechat.stages.host import Host, prepare_process, run_host
 from voicechat.stages.placement import Placement, see_gpus
 
 if TYPE_CHECKING:
-    from voicechat.stages.decoder import Decoder, Pcm
+    from voicechat.stages.decoder import Decoder
 
 log = logging.getLogger(__name__)
+
+_ABORTED = "The reply was aborted."
+_NOT_MARKED = "The reply's sound could not be watermarked, and is withheld. Please try again."
+_TOO_SLOW = "Watermarking the reply's sound can't keep up with it; the rest is withheld. Please try again."
 
 
 class VoiceBoxConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +46,8 @@ class VoiceBoxConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_level: int
     cores: tuple[int, ...] = ()
     place: Placement = Placement()
+    patience: float = 5.0
+    """Seconds by which a reply's sound may come late at the door, before the reply fails."""
 
 
 def run(sock: socket.socket, config: VoiceBoxConfig) -> None:
@@ -53,9 +66,12 @@ class VoiceBox(Host):
         self.config = config
         self.pool = Pool(config.pool)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self._marking = ThreadPoolExecutor(1, thread_name_prefix="mark")
         self._waiting: list[Decode] = []
+        self._doors: dict[int, Door] = {}
         self._more = asyncio.Event()
         self._decoder: Decoder | None = None
+        self._make_marker: Callable[[], Marker] | None = None
 
     async def warm_up(self) -> dict[str, str | int | float]:
         started = time.monotonic()
@@ -80,27 +96,72 @@ class VoiceBox(Host):
         )
 
     def handle(self, message: Message) -> None:
-        if not isinstance(message, Decode):
-            raise TypeError(f"not a message for the voicebox: {message!r}")
-        self._waiting.append(message)
-        self._more.set()
+        match message:
+            case Decode():
+                if message.start == 0:
+                    self._doors[message.id] = Door(self._make_marker, message.speed, self.config.patience)
+                self._waiting.append(message)
+                self._more.set()
+            case Abort():
+                self._doors.pop(message.id, None)
+                for chunk in [chunk for chunk in self._waiting if chunk.id == message.id]:
+                    self._waiting.remove(chunk)
+                    self._fail(chunk, _ABORTED)
+            case _:
+                raise TypeError(f"not a message for the voicebox: {message!r}")
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            if not self._waiting:
+            while not self._waiting:
                 self._more.clear()
                 await self._more.wait()
             length = len(self._waiting[0].codes)
             batch = [message for message in self._waiting if len(message.codes) == length][: self.config.max_batch]
             taken = set(map(id, batch))
             self._waiting = [message for message in self._waiting if id(message) not in taken]
-            sounds, phases = await loop.run_in_executor(self._thread, self._decode, batch)
+            if length:
+                sounds, phases = await loop.run_in_executor(self._thread, self._decode, batch)
+            else:
+                sounds, phases = np.zeros((len(batch), 0), np.int16), [message.phase for message in batch]
             for message, sound, phase in zip(batch, sounds, phases, strict=True):
-                step = len(sound) // length
+                step = len(sound) // max(1, length)
                 samples = sound[message.left * step : (message.left + message.emit) * step]
-                self.pool.write_pcm(message.slot, message.start, samples)
-                self.channel.send(Sound(message.id, message.start, len(samples), phase))
+                self.spawn(self._leave(message, samples, phase), f"leave-{message.id}")
+
+    async def _leave(self, message: Decode, samples: Pcm, phase: float) -> None:
+        """Through the door into the ring. What can't pass fails its reply, and nothing of it is heard."""
+        door = self._doors.get(message.id)
+        if door is None:
+            self._fail(message, _ABORTED)
+            return
+        through = asyncio.get_running_loop().run_in_executor(self._marking, self._through, door, message, samples)
+        try:
+            async with asyncio.timeout(self.config.patience + len(samples) / PCM_RATE):
+                heard = await through
+        except (TimeoutError, FellBehind) as error:
+            log.error("marking request %d can't keep up: %s", message.id, error or "no result in time")
+            self._fail(message, _TOO_SLOW)
+        except Exception:  # whatever a marker may raise, its reply is never heard unmarked
+            log.exception("the sound of request %d could not be marked", message.id)
+            self._fail(message, _NOT_MARKED)
+        else:
+            if self._doors.get(message.id) is not door:
+                self._fail(message, _ABORTED)
+                return
+            self.pool.write_pcm(message.slot, door.given, heard)
+            self.channel.send(Sound(message.id, door.given, len(heard), phase))
+            door.given += len(heard)
+            if message.last:
+                del self._doors[message.id]
+
+    @staticmethod
+    def _through(door: Door, message: Decode, samples: Pcm) -> Pcm:
+        return door.through(samples, last=message.last)
+
+    def _fail(self, message: Decode, why: str) -> None:
+        self._doors.pop(message.id, None)
+        self.channel.send(Failed(message.id, why))
 
     def _decode(self, batch: list[Decode]) -> tuple[Pcm, list[float]]:
         """Chunks of one length to int16 sound ``[batch, steps * 960]``, and the phase at the end of each one's part."""
@@ -109,6 +170,7 @@ class VoiceBox(Host):
 
     def watch_work(self, watch: Stopwatch) -> None:
         watch.watch(self, "_decode", "decode")
+        watch.watch(self, "_through", "mark")
         watch.watch(self.pool, "write_pcm", "write_pcm")
         watch.watch(self.channel, "send", "send")
 
@@ -125,7 +187,9 @@ class VoiceBox(Host):
         return await work(self._thread, self._profiler.finish)
 
     async def answer(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)
+        for thread in (self._thread, self._marking):
+            await asyncio.get_running_loop().run_in_executor(thread, lambda: None)
 
     async def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        for thread in (self._thread, self._marking):
+            thread.shutdown(wait=False, cancel_futures=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.contract.sound import PCM_RATE, Pcm
-
-MIN_TEMPO, MAX_TEMPO = 0.25, 4.0
+from voicechat.contract.sound import MAX_SPEED, MIN_SPEED, PCM_RATE, Pcm
 
 HOP = PCM_RATE * 15 // 1000
 """Samples of the output that one step makes; pieces are twice as long and overlap by half."""
@@ -25,8 +23,8 @@ class Tempo:
     """
 
     def __init__(self, tempo: float) -> None:
-        if not MIN_TEMPO <= tempo <= MAX_TEMPO:
-            raise ValueError(f"tempo must be between {MIN_TEMPO} and {MAX_TEMPO}, not {tempo}")
+        if not MIN_SPEED <= tempo <= MAX_SPEED:
+            raise ValueError(f"tempo must be between {MIN_SPEED} and {MAX_SPEED}, not {tempo}")
         self._tempo = tempo
         self._kept: Floats = np.zeros(0, np.float32)  # input from sample number self._start on
         self._start = 0

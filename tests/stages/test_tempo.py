@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicechat.media.tempo import MAX_TEMPO, MIN_TEMPO, Tempo
+from voicechat.contract.sound import MAX_SPEED, MIN_SPEED
+from voicechat.stages.tempo import Tempo
 
 RATE = 24_000
 
@@ -55,7 +56,7 @@ def test_cuts_change_nothing(sizes: list[int], tempo: float) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(samples=st.integers(1, 12_000), cut=st.integers(0, 12_000), tempo=st.floats(MIN_TEMPO, MAX_TEMPO))
+@given(samples=st.integers(1, 12_000), cut=st.integers(0, 12_000), tempo=st.floats(MIN_SPEED, MAX_SPEED))
 def test_every_length_is_exact(samples: int, cut: int, tempo: float) -> None:
     assert len(stretched(buzz(0.5)[:samples], tempo, [cut])) == round(samples / tempo)
 
@@ -88,7 +89,7 @@ def test_nothing_in_nothing_out() -> None:
         filter_.push(np.zeros(1, np.int16))
 
 
-@pytest.mark.parametrize("tempo", [0.0, MIN_TEMPO - 0.01, MAX_TEMPO + 0.01, float("nan")])
+@pytest.mark.parametrize("tempo", [0.0, MIN_SPEED - 0.01, MAX_SPEED + 0.01, float("nan")])
 def test_tempos_out_of_range(tempo: float) -> None:
     with pytest.raises(ValueError, match="tempo"):
         Tempo(tempo)
