@@ -159,6 +159,8 @@ def _config(options: argparse.Namespace) -> int:
     tree["server"]["api_keys"] = ["(hidden)" for _ in tree["server"]["api_keys"]]
     if tree["brain"]["api_key"] is not None:
         tree["brain"]["api_key"] = "(hidden)"
+    mark = tree["watermark"]
+    mark["key"], mark["known_keys"] = mark["key"] and "(hidden)", ["(hidden)" for _ in mark["known_keys"]]
     print(yaml.safe_dump(tree, sort_keys=False), end="")
     return 0
 

@@ -195,10 +195,10 @@ async def test_the_tempo_is_changed_in_the_process(
     running: Running, net: VoiceBoxNet, policies: dict[str, ChunkPolicy], speed: float
 ) -> None:
     chunks = chunks_of(policies["latency_first"], codes_of(8, 90), symbols_of(90))
-    plain = await stream(running, 30, 0, chunks)
+    plain = await stream(running, int(100 * speed), 0, chunks)
     tempo = Tempo(speed)
     expected = np.concatenate([tempo.push(plain), tempo.flush()])
-    got = await stream(running, 31 + int(speed), 0, chunks, speed)
+    got = await stream(running, int(100 * speed) + 1, 0, chunks, speed)
     np.testing.assert_array_equal(got, expected)
 
 
