@@ -19,7 +19,7 @@ from voicechat.config_section import Section as _Section
 from voicechat.config_sources import ConfigError as ConfigError
 from voicechat.config_sources import Sources
 from voicechat.config_turns import TurnsSettings
-from voicechat.watermark.store import parse_key, payload_of
+from voicechat.config_watermark import WatermarkSettings
 
 ENV_PREFIX = "VOICECHAT_"
 DEFAULT_MODEL = "embedded"
@@ -217,75 +217,6 @@ class EarsSettings(_Section):
     max_batch: int = Field(default=16, ge=1, description="sounds heard together, on GPUs")
     gpu: int = Field(default=0, ge=0, description="number of their GPU, on GPUs")
     gpu_memory_mb: int = Field(default=2048, ge=512, description="all that they may take of their GPU")
-
-
-class SignatureSettings(_Section):
-    """Signed metadata (C2PA) in whole files of the formats that can hold it: wav, mp3 and flac."""
-
-    certificate: Path | None = Field(
-        default=None, description="PEM file with the signing certificate and those above it; unset: nothing is signed"
-    )
-    private_key: Path | None = Field(default=None, description="PEM file (PKCS #8) with the certificate's private key")
-    algorithm: Literal["es256", "es384", "es512", "ps256", "ps384", "ps512", "ed25519"] = Field(
-        default="es256", description="of the certificate's key"
-    )
-    trust_anchors: Path | None = Field(
-        default=None, description="PEM file with the authorities that checks trust; unset: none, all else is only valid"
-    )
-    speech: bool = Field(
-        default=False, description="also sign files of /v1/audio/speech, which are then sent once they are whole"
-    )
-
-    @model_validator(mode="after")
-    def _both(self) -> SignatureSettings:
-        if (self.certificate is None) != (self.private_key is None):
-            given, lacks = (
-                ("certificate", "private_key") if self.private_key is None else ("private_key", "certificate")
-            )
-            raise ValueError(f"watermark.signature.{given} is set, but watermark.signature.{lacks} is not")
-        return self
-
-
-class WatermarkSettings(_Section):
-    """The inaudible mark in all sound that the server makes, and how it is looked for. Keys are secrets."""
-
-    enabled: bool = True
-    key: str | None = Field(default=None, repr=False, description="64 hex digits; unset: that of key_file")
-    key_file: Path | None = Field(
-        default=None, description="file with the key, made if it is not there; unset: watermark.key in data_dir"
-    )
-    payload: int | str = Field(
-        default="voicechat", description="names this deployment: 0 to 65535, or a text, of which 16 bits are hashed"
-    )
-    known_keys: StrList = Field(default=(), repr=False, description="further keys by which checks look for marks")
-    timeout_s: float = Field(
-        default=5.0, gt=0, description="by how much marking may fall behind a reply's sound, before the reply fails"
-    )
-    max_check_mb: int = Field(default=200, ge=1, description="largest file of /v1/content_provenance_checks")
-    max_checks: int = Field(default=4, ge=1, description="files checked, or waiting to be, at once; one is at a time")
-    signature: SignatureSettings = SignatureSettings()
-
-    @field_validator("key")
-    @classmethod
-    def _is_key(cls, value: str | None) -> str | None:
-        return value if value is None else parse_key(value).hex()
-
-    @field_validator("known_keys")
-    @classmethod
-    def _are_keys(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(parse_key(key).hex() for key in value)
-
-    @field_validator("payload", mode="before")
-    @classmethod
-    def _number(cls, value: object) -> object:
-        """The environment and flags give text: digits are a number."""
-        return int(value) if isinstance(value, str) and value.strip().isdecimal() else value
-
-    @field_validator("payload")
-    @classmethod
-    def _fits(cls, value: int | str) -> int | str:
-        payload_of(value)
-        return value
 
 
 class Settings(_Section):
