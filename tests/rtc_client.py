@@ -13,6 +13,9 @@ from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSes
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
+from voicechat.media.aioice_adapter import use_host_addresses
+from voicechat.media.ice import IceSettings
+
 RATE = 48_000
 FRAME = RATE // 50
 
@@ -55,6 +58,7 @@ class Client:
     """One call. ``events`` came over the channel, ``heard`` (mono, 48 kHz, float32) over the track."""
 
     def __init__(self, http: aiohttp.ClientSession, base: str) -> None:
+        use_host_addresses(IceSettings(interfaces=("none",), loopback=True))
         self.http, self.base = http, base
         self.microphone = Microphone()
         self.events: list[dict] = []
@@ -119,6 +123,16 @@ class Client:
     def all(self, kind: str) -> list[dict]:
         """Events of ``kind`` so far."""
         return [event for event in self.events if event["type"] == kind]
+
+    def vanish(self) -> None:
+        """Be gone without a word: the client's sockets are closed under it."""
+        for transport in self.transports():
+            transport.close()
+
+    def transports(self) -> list[asyncio.DatagramTransport]:
+        """The client's sockets."""
+        ice = self.connection.getTransceivers()[0].receiver.transport.transport
+        return [protocol.transport for protocol in ice._connection._protocols]
 
     async def close(self) -> None:
         """Release everything."""

@@ -1,24 +1,11 @@
+import base64
+import hashlib
+import hmac
 import ipaddress
 
-import aioice.ice
 import pytest
 
-from voicechat.media.ice import (
-    IceServer,
-    IceSettings,
-    configuration,
-    finish_answer,
-    host_addresses,
-    prepare_offer,
-    use_host_addresses,
-)
-
-
-def test_no_server_is_asked_unless_configured():
-    assert configuration(IceSettings()).iceServers == []
-    server = IceServer(("turn:turn.example.org:3478",), "me", "secret")
-    (configured,) = configuration(IceSettings(servers=(server,))).iceServers
-    assert (configured.urls, configured.username, configured.credential) == (list(server.urls), "me", "secret")
+from voicechat.media.ice import IceServer, IceSettings, host_addresses, parse_uri
 
 
 def test_loopback_only_if_asked_for():
@@ -36,35 +23,46 @@ def test_interfaces_can_be_chosen():
         assert ipaddress.ip_address(address).version == 4
 
 
-def test_aioice_uses_the_choice(monkeypatch):
-    monkeypatch.setattr(aioice.ice, "get_host_addresses", aioice.ice.get_host_addresses)
-    use_host_addresses(IceSettings(interfaces=("no-such-interface",), loopback=True))
-    assert aioice.ice.get_host_addresses(use_ipv4=True, use_ipv6=True) == ["127.0.0.1"]
-    assert aioice.ice.get_host_addresses(use_ipv4=False, use_ipv6=True) == []
-
-
-def test_offer_is_freed_of_what_delays():
-    kept = "a=candidate:1 1 udp 2122260223 192.0.2.7 50000 typ host generation 0\r\n"
-    hidden = "a=candidate:2 1 udp 2122260223 0f7e2d6a-1c1e-4c6a-8a56-8e1f7f6f6f6f.local 50001 typ host\r\n"
-    assert prepare_offer(f"v=0\r\n{hidden}{kept}a=end-of-candidates\r\n") == f"v=0\r\n{kept}"
-
-
-def test_answer_asks_for_fec_and_mono():
-    answer = finish_answer("m=audio 9 UDP/TLS/RTP/SAVPF 111\r\na=rtpmap:111 opus/48000/2\r\na=rtcp-mux\r\n")
-    assert "a=rtpmap:111 opus/48000/2\r\na=fmtp:111 minptime=10;useinbandfec=1;stereo=0;sprop-stereo=0\r\n" in answer
-
-
-def test_public_address_is_offered_beside_private_ones():
-    host = "a=candidate:abc 1 udp 2130706431 10.0.0.4 40000 typ host"
-    loop = "a=candidate:def 1 udp 2130706431 127.0.0.1 40001 typ host"
-    answer = finish_answer(f"{host}\r\n{loop}\r\n", public_ip="203.0.113.9")
-    assert answer.splitlines() == [
-        host,
-        "a=candidate:abcp 1 udp 2130706430 203.0.113.9 40000 typ srflx raddr 10.0.0.4 rport 40000",
-        loop,
-    ]
-
-
 def test_wrong_public_address_is_refused():
     with pytest.raises(ValueError):
-        IceSettings(public_ip="example.org")
+        IceSettings(public_addresses=("example.org",))
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme", "host", "port", "transport"),
+    [  # the examples of RFC 7064 and RFC 7065, as far as they concern UDP, TCP and TLS
+        ("stun:example.org", "stun", "example.org", 3478, "udp"),
+        ("stun:example.org:8000", "stun", "example.org", 8000, "udp"),
+        ("turn:example.org", "turn", "example.org", 3478, "udp"),
+        ("turns:example.org", "turns", "example.org", 5349, "tcp"),
+        ("turn:example.org:8000?transport=tcp", "turn", "example.org", 8000, "tcp"),
+        ("turns:example.org:8000?transport=tcp", "turns", "example.org", 8000, "tcp"),
+        ("turn:[2001:db8::1]:5", "turn", "2001:db8::1", 5, "udp"),
+    ],
+)
+def test_addresses_of_servers(text, scheme, host, port, transport):
+    found = parse_uri(text)
+    assert (found.scheme, found.host, found.port, found.transport) == (scheme, host, port, transport)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "example.org", "stun:", "http://x", "stun:a?transport=udp", "turns:a?transport=udp"]
+)
+def test_wrong_addresses_of_servers(text):
+    with pytest.raises(ValueError, match="TURN over DTLS|no address"):
+        IceServer((text,))
+
+
+def test_credentials_for_a_time():
+    server = IceServer(("turn:turn.example.org",), username="u", secret="north")
+    name, credential = server.credentials(1_000_000.0)
+    assert name == f"{1_000_000 + 86_400}:u"
+    assert credential is not None
+    assert base64.b64decode(credential) == hmac.new(b"north", name.encode(), hashlib.sha1).digest()
+    told = server.to_dict(1_000_000.0)
+    assert told == {"urls": ["turn:turn.example.org"], "username": name, "credential": credential}
+
+
+def test_fixed_credentials_and_none():
+    assert IceServer(("turn:t",), "me", "secret").credentials(5.0) == ("me", "secret")
+    assert IceServer(("stun:s",)).to_dict(5.0) == {"urls": ["stun:s"]}

@@ -51,11 +51,13 @@ async def main() -> None:
     parser.add_argument("--answer", default=ANSWER)
     parser.add_argument("--word-delay", type=float, default=0.1)
     parser.add_argument("--heartbeat", type=float, default=20.0, help="of WebSocket connections, in seconds")
+    parser.add_argument("--consent", type=float, default=30.0, help="how long a call may leave checks unanswered, in s")
     parser.add_argument("--speaking", type=Path, help="a file of tests.clients.speaking_cascade: hears and speaks")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    ice = IceSettings(interfaces=("none",), loopback=True)
     settings = webrtc.RtcSettings(
-        peer=PeerSettings(ice=IceSettings(interfaces=("none",), loopback=True)), max_sessions=arguments.max_sessions
+        peer=PeerSettings(ice=ice, consent=arguments.consent), max_sessions=arguments.max_sessions
     )
     cascade: DoubleCascade | SpeakingCascade = DoubleCascade(
         transcripts=["What is the capital of France?"],

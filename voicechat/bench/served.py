@@ -66,7 +66,8 @@ class Served:
 
     def reach_loopback(self) -> None:
         """Let this process's peer connections use 127.0.0.1, which aiortc would not, if the server is there."""
-        from voicechat.media.ice import IceSettings, use_host_addresses
+        from voicechat.media.aioice_adapter import use_host_addresses
+        from voicechat.media.ice import IceSettings
 
         host = urlsplit(self.client.base).hostname or ""
         if host == "localhost" or host.startswith("127."):

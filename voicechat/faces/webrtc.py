@@ -22,7 +22,7 @@ from voicechat.faces.errors import SERVER, ApiError
 from voicechat.faces.realtime_share import LoopShare, loop_share
 from voicechat.faces.realtime_shell import detecting, new_id
 from voicechat.faces.webrtc_session import VoiceSession
-from voicechat.media import ice
+from voicechat.media.aioice_adapter import UdpPorts
 from voicechat.media.detectors import Detectors
 from voicechat.media.playout import Playout
 from voicechat.media.rtc import MAX_OFFER_BYTES, BadOffer, Peer, PeerSettings
@@ -48,6 +48,8 @@ class RtcSettings:
     warn_seconds: float = 60.0
     instructions: str = ""
     detectors: Detectors | None = None
+    ports: tuple[int, int] = (0, 0)
+    """First and last UDP port of calls; if they are one, all calls share it; 0: any."""
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class CallTable:
         self._settings = settings
         self._admitted = admitted
         self._share = share
+        self._ports = UdpPorts(*settings.ports)
         admitted.add(self.__len__)
         self._calls: dict[str, Call] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -113,7 +116,7 @@ class CallTable:
             share=self._share,
         )
         handler = _Handler(voice_session, lambda: self._forget(call_id))
-        call = Call(Peer(handler, playout, settings.peer), voice_session)
+        call = Call(Peer(handler, playout, settings.peer, self._ports), voice_session)
         self._calls[call_id] = call
         answer = None
         try:
@@ -137,6 +140,7 @@ class CallTable:
             call.peer.end("the server is going down")
         while self._ending:
             await asyncio.wait(self._ending)
+        self._ports.close()
 
     def _forget(self, call_id: str) -> None:
         call = self._calls.pop(call_id, None)
@@ -163,6 +167,7 @@ class _Handler:
         self.on_audio = session.on_audio
         self.on_starved = session.on_starved
         self.on_played = session.on_played
+        self.on_rewound = session.on_rewound
 
     def on_closed(self, reason: str) -> None:
         """The peer has ended."""
@@ -172,7 +177,6 @@ class _Handler:
 
 def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> CallTable:
     """Add this face's routes to ``app``; its calls end when the application shuts down."""
-    ice.use_host_addresses(settings.peer.ice)
     table = CallTable(cascade, settings, admission(app), loop_share(app))
 
     async def create(request: web.Request) -> web.Response:

@@ -94,6 +94,10 @@ class VoiceSession:
         if self._playout.active or frame.drained:
             self._shell.on_played(self._playout.played, started=frame.started, drained=frame.drained)
 
+    def on_rewound(self) -> None:
+        """The client is away: what it did not hear is to be played yet."""
+        self._shell.on_played(self._playout.played, started=False, drained=False)
+
     def on_closed(self, reason: str) -> None:
         """The peer is gone: stop everything. Idempotent."""
         self._shell.close(reason)

@@ -1,59 +1,117 @@
-"""Which network addresses a peer connection may use, and the answers' SDP. The only place that reaches into aioice."""
+"""Which network addresses a call may use, and which STUN and TURN servers help."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import ipaddress
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import aioice.ice
 import ifaddr
-from aiortc import RTCConfiguration, RTCIceServer
+
+TTL_S = 86_400
+"""How long a credential made from a secret is good for."""
+
+_LOOK_AGAIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class IceServer:
-    """A STUN or TURN server, as in WebRTC's RTCIceServer."""
+    """A STUN or TURN server, as in WebRTC's RTCIceServer. With ``secret``, name and credential are made for a time, as
+    coturn's ``use-auth-secret`` checks them (draft-uberti-behave-turn-rest)."""
 
     urls: tuple[str, ...]
     username: str | None = None
     credential: str | None = None
+    secret: str | None = None
+
+    def __post_init__(self) -> None:
+        for url in self.urls:
+            parse_uri(url)
+
+    def credentials(self, now: float, ttl: float = TTL_S) -> tuple[str | None, str | None]:
+        """Name and credential for a user who comes at ``now`` (Unix time)."""
+        if self.secret is None:
+            return self.username, self.credential
+        name = f"{int(now + ttl)}:{self.username or 'voicechat'}"
+        digest = hmac.new(self.secret.encode(), name.encode(), hashlib.sha1).digest()
+        return name, base64.b64encode(digest).decode()
+
+    def to_dict(self, now: float) -> dict[str, object]:
+        """As a browser's RTCPeerConnection takes it."""
+        username, credential = self.credentials(now)
+        told: dict[str, object] = {"urls": list(self.urls)}
+        if username is not None and any(url.startswith("turn") for url in self.urls):
+            told |= {"username": username, "credential": credential}
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUri:
+    """A STUN or TURN server's place: ``scheme`` is stun, turn or turns; ``transport`` udp or tcp."""
+
+    scheme: str
+    host: str
+    port: int
+    transport: str
+
+
+def parse_uri(text: str) -> ServerUri:
+    """``stun:host[:port]`` (RFC 7064), ``turn[s]:host[:port][?transport=udp|tcp]`` (RFC 7065). Raises ValueError."""
+    match = re.fullmatch(
+        r"(stun|turns?):(\[[0-9a-fA-F:.]+\]|[^\[\]:?/@\s]+)(?::(\d{1,5}))?(?:\?transport=(udp|tcp))?", text
+    )
+    if match is None or int(match[3] or 1) > 65_535 or (match[1] == "stun" and match[4]):
+        raise ValueError(f"{text!r} is no address like stun:HOST, turn:HOST:3478?transport=udp or turns:HOST:5349")
+    if match[1] == "turns" and match[4] == "udp":
+        raise ValueError(f"{text!r}: TURN over DTLS is not supported; write ?transport=tcp, or turn:")
+    port = int(match[3]) if match[3] else 5349 if match[1] == "turns" else 3478
+    return ServerUri(match[1], match[2].strip("[]"), port, match[4] or ("tcp" if match[1] == "turns" else "udp"))
 
 
 @dataclass(frozen=True, slots=True)
 class IceSettings:
     """How peers find each other.
 
-    ``servers`` is empty unless configured: aiortc would ask a public STUN server, and wait 5 s for it where there is
-    no way out. ``interfaces`` are names (``eth0``), addresses or networks (``10.0.0.0/8``) that may be used, all if it
-    is empty. ``loopback`` offers 127.0.0.1 too, for clients on the same machine. ``public_ip`` is offered beside the
-    machine's own IPv4 addresses, for machines behind a 1:1 NAT.
+    ``servers`` is empty unless configured. ``interfaces`` are names (``eth0``), addresses or networks (``10.0.0.0/8``)
+    that may be used, all if it is empty. ``loopback`` offers 127.0.0.1 too, for clients on the same machine.
+    ``public_addresses`` are offered beside the machine's own, for machines behind a 1:1 NAT. ``relay_only``: only
+    addresses that TURN servers lend.
     """
 
     servers: tuple[IceServer, ...] = ()
     interfaces: tuple[str, ...] = ()
     loopback: bool = False
     ipv6: bool = True
-    public_ip: str | None = None
+    public_addresses: tuple[str, ...] = ()
+    relay_only: bool = False
 
     def __post_init__(self) -> None:
-        if self.public_ip is not None:
-            ipaddress.IPv4Address(self.public_ip)
+        for text in self.public_addresses:
+            ipaddress.ip_address(text)
 
 
-def configuration(settings: IceSettings) -> RTCConfiguration:
-    """The configuration of one peer connection; never with aiortc's public default server."""
-    return RTCConfiguration(
-        iceServers=[
-            RTCIceServer(urls=list(server.urls), username=server.username, credential=server.credential)
-            for server in settings.servers
-        ]
-    )
+_known: dict[IceSettings, tuple[float, list[str]]] = {}
 
 
 def host_addresses(settings: IceSettings) -> list[str]:
-    """This machine's addresses that may be offered, loopback last. Link-local addresses are left out."""
+    """This machine's addresses that may be offered, loopback last. Link-local addresses are left out. Looked up again
+    after 2 s."""
+    now = time.monotonic()
+    at, found = _known.get(settings, (0.0, []))
+    if not at or now - at > _LOOK_AGAIN_S:
+        found = _look(settings)
+        while len(_known) >= 16:
+            del _known[next(iter(_known))]
+        _known[settings] = (now, found)
+    return list(found)
+
+
+def _look(settings: IceSettings) -> list[str]:
     found: list[str] = []
     for adapter in ifaddr.get_adapters():
         for entry in adapter.ips:
@@ -67,44 +125,6 @@ def host_addresses(settings: IceSettings) -> list[str]:
                 continue
             found.append(text)
     return sorted(dict.fromkeys(found), key=lambda text: ipaddress.ip_address(text).is_loopback)
-
-
-def use_host_addresses(settings: IceSettings) -> None:
-    """Make every later peer connection of this process offer :func:`host_addresses` and nothing else.
-
-    aioice has no option for it: it lists all addresses but 127.0.0.1.
-    """
-
-    def get_host_addresses(use_ipv4: bool, use_ipv6: bool) -> list[str]:
-        versions = {4} if use_ipv4 else set()
-        versions |= {6} if use_ipv6 else set()
-        return [text for text in host_addresses(settings) if ipaddress.ip_address(text).version in versions]
-
-    aioice.ice.get_host_addresses = get_host_addresses
-
-
-def prepare_offer(sdp: str) -> str:
-    """The offer without ``.local`` candidates, which would take seconds to look up, and without the word that no more
-    candidates will come: the client's first packet tells its address, and aiortc shall wait for it."""
-    sdp = re.sub(r"^a=candidate:\S+ \d+ \S+ \d+ \S+\.local .*\r?\n", "", sdp, flags=re.MULTILINE)
-    return re.sub(r"^a=end-of-candidates\r?\n", "", sdp, flags=re.MULTILINE)
-
-
-def finish_answer(sdp: str, *, public_ip: str | None = None) -> str:
-    """aiortc's answer, completed: asks for mono Opus with in-band FEC, and offers ``public_ip`` if there is one."""
-    lines: list[str] = []
-    for line in sdp.splitlines():
-        lines.append(line)
-        if match := re.match(r"a=rtpmap:(\d+) opus/", line, flags=re.IGNORECASE):
-            lines.append(f"a=fmtp:{match[1]} minptime=10;useinbandfec=1;stereo=0;sprop-stereo=0")
-        if public_ip and (match := re.match(r"a=candidate:(\S+) (\d+ udp) (\d+) (\S+) (\d+) typ host", line)):
-            address = ipaddress.ip_address(match[4])
-            if address.version == 4 and not address.is_loopback:
-                lines.append(
-                    f"a=candidate:{match[1]}p {match[2]} {int(match[3]) - 1} {public_ip} {match[5]} typ srflx"
-                    f" raddr {match[4]} rport {match[5]}"
-                )
-    return "\r\n".join(lines) + "\r\n"
 
 
 def _allowed(

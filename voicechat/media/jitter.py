@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from voicechat.contract.sound import EARS_RATE, FRAME_MS, FRAME_SAMPLES, EarsPcm
-from voicechat.media.opus import OpusDecoder, OpusError
+from voicechat.media.codecs import OpusVoice, VoiceDecoder, VoiceError
 
 MAX_WAIT_MS = 60
 """How long packets wait for one that was overtaken."""
@@ -26,17 +26,15 @@ MAX_FILL_MS = 1_000
 MAX_CONCEALED_MS = 100
 """Longest stretch that is concealed; what is missing beyond it is silence."""
 
-RTP_CLOCK = 48_000
 _SEQUENCES = 1 << 16
 _TIMESTAMPS = 1 << 32
 _RESTART = 500  # a jump of this many sequence numbers is a new stream, not a loss
-_CLOCK_PER_SAMPLE = RTP_CLOCK // EARS_RATE
 _QUANTUM = EARS_RATE // 400  # libopus conceals in steps of 2.5 ms
 
 
 @dataclass(frozen=True, slots=True)
 class RtpAudio:
-    """One received packet: 16-bit sequence number, 32-bit timestamp at 48 kHz, Opus payload."""
+    """One received packet: 16-bit sequence number, 32-bit timestamp on the codec's clock, payload."""
 
     sequence: int
     timestamp: int
@@ -55,11 +53,13 @@ class MicrophoneStats:
 
 
 class MicrophoneStream:
-    """Turns one sender's packets into 20 ms frames (float32, shape ``[320]``) for the VAD and the ears."""
+    """Turns one sender's packets into 20 ms frames (float32, shape ``[320]``) for the VAD and the ears; ``decoder``
+    knows what they are coded with (Opus unless it is given)."""
 
-    def __init__(self) -> None:
+    def __init__(self, decoder: VoiceDecoder | None = None) -> None:
         self.stats = MicrophoneStats()
-        self._decoder = OpusDecoder()
+        self._decoder: VoiceDecoder = OpusVoice() if decoder is None else decoder
+        self._clock = self._decoder.clock
         self._held: dict[int, RtpAudio] = {}
         self._next: int | None = None  # sequence number that is due
         self._expected: int | None = None  # timestamp that is due
@@ -72,6 +72,11 @@ class MicrophoneStream:
     def last_arrival(self) -> float | None:
         """When the last packet came, in seconds of the caller's clock; None before the first."""
         return self._last_arrival
+
+    def restart(self) -> None:
+        """The packets that follow are another stream's, with numbers and times of its own."""
+        self._held.clear()
+        self._next = self._expected = self._waiting_since = None
 
     def push(self, packet: RtpAudio, now: float) -> list[EarsPcm]:
         """Take a packet that arrived at ``now`` (seconds); the frames that are complete by it."""
@@ -112,9 +117,9 @@ class MicrophoneStream:
         """
         if self._last_arrival is None:
             return 0
-        missing = now - self._last_arrival - grace - self._run_ahead / RTP_CLOCK
+        missing = now - self._last_arrival - grace - self._run_ahead / self._clock
         count = max(0, int(missing * 1000 / FRAME_MS))
-        self._run_ahead += count * FRAME_MS * RTP_CLOCK // 1000
+        self._run_ahead += count * FRAME_MS * self._clock // 1000
         return count
 
     def _in_order(self) -> list[EarsPcm]:
@@ -137,10 +142,10 @@ class MicrophoneStream:
 
     def _decode(self, packet: RtpAudio) -> list[EarsPcm]:
         try:
-            length = self._decoder.samples(packet.payload) * _CLOCK_PER_SAMPLE
+            length = self._decoder.duration(packet.payload)
             sound = self._fill_before(packet)
             sound.append(self._decoder.decode(packet.payload))
-        except OpusError:
+        except VoiceError:
             self.stats.invalid += 1
             return []
         self._expected = (packet.timestamp + length) % _TIMESTAMPS
@@ -154,7 +159,7 @@ class MicrophoneStream:
         gap = (packet.timestamp - self._expected) % _TIMESTAMPS
         if gap >= _TIMESTAMPS // 2:
             return []  # overlaps what was decoded: a sender that restarts its clock
-        missing = max(0, gap - ran_ahead) // _CLOCK_PER_SAMPLE
+        missing = max(0, gap - ran_ahead) * EARS_RATE // self._clock
         missing = min(missing, EARS_RATE * MAX_FILL_MS // 1000)
         self.stats.filled_ms += missing * 1000 // EARS_RATE
         repairable = min(missing, FRAME_SAMPLES) // _QUANTUM * _QUANTUM

@@ -61,6 +61,11 @@ class OpusEncoder:
             self._check(self._lib.opus_encoder_ctl(self._state, request, ctypes.c_int(value)))
         self._out = ctypes.create_string_buffer(MAX_PACKET_BYTES)
 
+    def adapt(self, bitrate: int, expected_loss: int) -> None:
+        """From the next packet on; ``bitrate`` in bits per second, ``expected_loss`` in percent."""
+        for request, value in ((_SET_BITRATE, bitrate), (_SET_PACKET_LOSS_PERC, expected_loss)):
+            self._check(self._lib.opus_encoder_ctl(self._state, request, ctypes.c_int(value)))
+
     def encode(self, pcm: Pcm) -> bytes:
         """One packet. ``pcm`` is int16, shape ``[480]``; raises :class:`OpusError` for any other length."""
         if pcm.shape != (FRAME_SAMPLES,):

@@ -18,6 +18,9 @@ FRAME_MS = 20
 FRAME_SAMPLES = PCM_RATE * FRAME_MS // 1000
 """Samples of one frame: 480 at 24 kHz."""
 
+KEPT_SAMPLES = PCM_RATE * 4
+"""Of what has left, so much can be played again."""
+
 FADE_SAMPLES = PCM_RATE * 5 // 1000
 """A reply that is cut off fades out over 5 ms, so that it does not click."""
 
@@ -41,6 +44,8 @@ class Playout:
 
     def __init__(self) -> None:
         self._queue: deque[Pcm] = deque()
+        self._left: deque[Pcm] = deque()
+        self._left_samples = 0
         self._queued = 0
         self._pushed = 0
         self._played = 0
@@ -50,7 +55,7 @@ class Playout:
         self._starved = False
         self._underruns = 0
         self._underrun_frames = 0
-        self._held = self._faded = False
+        self._held = self._faded = self._begun = False
 
     @property
     def held(self) -> bool:
@@ -90,8 +95,10 @@ class Playout:
     def begin(self) -> None:
         """Begin a new stream. What is left of the one before is dropped."""
         self.clear()
-        self._open, self._finished, self._starved = True, False, False
+        self._open, self._finished, self._starved, self._begun = True, False, False, False
         self._pushed = self._played = self._underruns = self._underrun_frames = 0
+        self._left.clear()
+        self._left_samples = 0
 
     def push(self, pcm: Pcm) -> None:
         """Add sound (int16, shape ``[samples]``) to the stream. Raises RuntimeError if none is open."""
@@ -126,6 +133,25 @@ class Playout:
         """Go on, with a short fade, where :meth:`hold` stopped."""
         self._held = False
 
+    def rewind(self, samples: int) -> int:
+        """The last ``samples`` that left were not heard: play them again. How many these are: those of this stream, of
+        the last 4 s."""
+        if not self._open:
+            return 0
+        wanted = samples = min(samples, self._left_samples)
+        while wanted > 0:
+            piece = self._left.pop()
+            if len(piece) > wanted:
+                self._left.append(piece[: len(piece) - wanted])
+                piece = piece[len(piece) - wanted :]
+            self._queue.appendleft(piece)
+            wanted -= len(piece)
+        self._left_samples -= samples
+        self._queued += samples
+        self._played -= samples
+        self._faded = self._played > 0  # so that it begins softly
+        return samples
+
     def next_frame(self) -> PlayoutFrame:
         """The frame of this tick."""
         pcm = np.zeros(FRAME_SAMPLES, dtype=np.int16)
@@ -142,7 +168,8 @@ class Playout:
                 pcm[: len(head)] = (head * np.linspace(1.0, 0.0, len(head), endpoint=False)).astype(np.int16)
             self._faded = True
             return PlayoutFrame(pcm)
-        started = self._played == 0 and self._queued > 0
+        started = not self._begun and self._queued > 0
+        self._begun |= started
         sound = self._take(min(FRAME_SAMPLES, self._queued))
         pcm[: len(sound)] = sound
         if self._faded:
@@ -175,6 +202,10 @@ class Playout:
             needed -= len(head)
         self._queued -= samples
         self._played += samples
+        self._left.extend(parts)
+        self._left_samples += samples
+        while self._left and self._left_samples - len(self._left[0]) >= KEPT_SAMPLES:
+            self._left_samples -= len(self._left.popleft())
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int16)
 
 

@@ -1,79 +1,75 @@
-"""One WebRTC peer behind aiortc's transport, with a media path of our own on both sides.
+"""One WebRTC peer: its microphone, its loudspeaker and its event channel, over whatever network it comes by.
 
-aiortc does ICE, DTLS, SRTP, RTCP and SCTP. Its jitter buffer (80 ms, and 320 ms more for every lost packet), its Opus
-decoder without concealment and its 96 kb/s stereo encoder are not used: received packets go to
-:class:`~voicechat.media.jitter.MicrophoneStream` as they arrive, and the sender's track hands out ready packets.
+The connection is made by :mod:`voicechat.media.aiortc_adapter` and :mod:`voicechat.media.aioice_adapter`, the answer to
+an offer by :mod:`voicechat.media.sdp`. Received packets go to
+:class:`~voicechat.media.jitter.MicrophoneStream` as they arrive; one timer of 20 ms sends, reports and looks after the
+rest.
+
+A client lives as long as it answers checks (RFC 7675), heard or not. While nothing at all comes from it, the playout
+waits at the last sample that it can have heard, and goes on from there when the network is back, over the old addresses
+or over new ones (:meth:`Peer.renew`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import fractions
 import logging
+import random
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import aiortc.rtcsctptransport
-from aiortc import MediaStreamTrack, RTCDataChannel, RTCPeerConnection, RTCRtpReceiver, RTCSessionDescription
-from aiortc.codecs import get_capabilities
-from aiortc.exceptions import InternalError, InvalidAccessError, InvalidStateError, OperationError
-from aiortc.mediastreams import MediaStreamError
-from aiortc.sdp import SessionDescription
-from av.packet import Packet
+from aiortc import RTCDataChannel
 
-from voicechat.contract.sound import EarsPcm
-from voicechat.media import ice
-from voicechat.media.jitter import RTP_CLOCK, MicrophoneStream, RtpAudio
-from voicechat.media.opus import OpusEncoder
-from voicechat.media.playout import FRAME_MS, Playout, PlayoutClock, PlayoutFrame
+from voicechat.contract.sound import PCM_RATE, EarsPcm
+from voicechat.media import aiortc_adapter, codecs, ice, sdp
+from voicechat.media.aioice_adapter import CONSENT_S, IceLink, UdpPorts
+from voicechat.media.aiortc_adapter import Line
+from voicechat.media.jitter import MicrophoneStream, RtpAudio
+from voicechat.media.playout import Playout, PlayoutFrame
+from voicechat.media.rtp import RtpReader, parse_rtp
+from voicechat.media.sdp import MAX_OFFER_BYTES, BadOffer, Offer
+from voicechat.media.sender import Sender
+
+__all__ = ["CHANNEL", "MAX_OFFER_BYTES", "BadOffer", "Peer", "PeerHandler", "PeerSettings"]
 
 log = logging.getLogger(__name__)
 
 CHANNEL = "oai-events"
 """Label of the data channel that carries the events."""
 
-MAX_OFFER_BYTES = 64 * 1024
 MAX_BUFFERED_BYTES = 1024 * 1024
 """A client that leaves this much unread in the data channel is given up."""
 
-SCTP_CHUNK = 1100
-"""aiortc's 1,200 bytes don't fit through a path with an MTU of 1,280, and stall there without a word."""
+DOUBT_S = 0.4
+"""While sound is played to a client from which nothing came for so long, it is asked whether it is there."""
 
-_TICK = 0.05
-_ASLEEP = 1.0
+AWAY_S = 0.8
+"""A client that has not answered for so long after that is away."""
+
+_ASK_S = 0.25
+_ASLEEP_S = 0.5
 """When this process itself did not run for so long, what came meanwhile is still to be read."""
-_PARSE_ERRORS = (ValueError, IndexError, KeyError, AttributeError, AssertionError, TypeError)
-"""What aiortc raises, as they come, on SDP that it does not expect."""
-
-_FRAME_CLOCK = RTP_CLOCK * FRAME_MS // 1000
-_TIME_BASE = fractions.Fraction(1, RTP_CLOCK)
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """Bounds of one peer, in seconds. ``rtp_silence``: a microphone that stops sending this long is a closed tab; 0
-    turns that off. ``lost``: so is a client, with a microphone or without, from which nothing at all comes this long;
-    browsers check a connection every 2.5 s, and nobody less often than every 6 s. ``connect``: how long the client has
-    from the answer until media and data flow."""
+    """Bounds of one peer, in seconds. ``connect``: how long the client has from the answer until media and data flow.
+    ``consent``: how long it may leave checks unanswered. ``bitrate`` is what is sent at first, in bits per second."""
 
     ice: ice.IceSettings = field(default_factory=ice.IceSettings)
     connect: float = 20.0
-    rtp_silence: float = 6.0
-    lost: float = 8.0
+    consent: float = CONSENT_S
     bitrate: int = 32_000
-
-
-class BadOffer(ValueError):
-    """The SDP offer can't be answered; ``str()`` says why."""
 
 
 class PeerHandler(Protocol):
     """What a peer tells its owner. All calls come on the event loop."""
 
     def on_open(self) -> None:
-        """The event channel is open."""
+        """The event channel is open; again if the client has made its connection anew."""
 
     def on_message(self, text: str) -> None:
         """A message came over the event channel."""
@@ -87,132 +83,84 @@ class PeerHandler(Protocol):
     def on_played(self, frame: PlayoutFrame) -> None:
         """A frame has left for the client."""
 
+    def on_rewound(self) -> None:
+        """The client is away; what it can't have heard is still to be played."""
+
     def on_closed(self, reason: str) -> None:
         """The peer has ended; called once."""
 
 
-class PlayoutTrack(MediaStreamTrack):
-    """The outgoing track: every 20 ms the playout's next frame, as an Opus packet."""
-
-    kind = "audio"
-
-    def __init__(self, playout: Playout, on_played: Callable[[PlayoutFrame], None], bitrate: int) -> None:
-        super().__init__()
-        self._playout = playout
-        self._on_played = on_played
-        self._encoder = OpusEncoder(bitrate=bitrate)
-        self.clock = PlayoutClock()
-
-    async def recv(self) -> Packet[Any]:
-        """The next packet, when it is due. Raises MediaStreamError once the track has ended."""
-        pts = self.clock.ticks * _FRAME_CLOCK
-        if (wait := self.clock.wait(time.monotonic())) > 0:
-            await asyncio.sleep(wait)
-        if self.readyState != "live":
-            raise MediaStreamError
-        frame = self._playout.next_frame()
-        packet = Packet(self._encoder.encode(frame.pcm))
-        packet.pts = pts
-        packet.time_base = _TIME_BASE
-        self._on_played(frame)
-        return packet
-
-
-class PacketTap:
-    """Stands where aiortc's jitter buffer would: takes every packet, gives no frame to aiortc's decoder."""
-
-    def __init__(self, sink: Callable[[RtpAudio], None]) -> None:
-        self._sink = sink
-
-    def add(self, packet: aiortc.rtp.RtpPacket) -> tuple[bool, None]:
-        """Called by aiortc's receiver for each packet, after its statistics."""
-        if packet.payload:
-            self._sink(RtpAudio(packet.sequence_number, packet.timestamp, packet.payload))
-        return False, None
-
-
-def tap(receiver: RTCRtpReceiver, sink: Callable[[RtpAudio], None]) -> None:
-    """Send the packets of ``receiver`` to ``sink`` as they arrive. Raises RuntimeError if this aiortc can't do it."""
-    attribute = "_RTCRtpReceiver__jitter_buffer"
-    if not hasattr(receiver, attribute):
-        raise RuntimeError(f"aiortc {aiortc.__version__} keeps its jitter buffer elsewhere; use 1.16")
-    setattr(receiver, attribute, PacketTap(sink))
-
-
-def watch_arrivals(receiver: RTCRtpReceiver, sink: Callable[[], None]) -> None:
-    """Call ``sink`` for everything that arrives on the connection of ``receiver``, the other side's checks included."""
-    connection = receiver.transport.transport._connection
-
-    def noticed(pass_on: Callable[..., None]) -> Callable[..., None]:
-        def arrived(*given: Any) -> None:
-            sink()
-            pass_on(*given)
-
-        return arrived
-
-    for name in ("data_received", "request_received"):
-        setattr(connection, name, noticed(getattr(connection, name)))
-
-
 class Peer:
-    """A connected client: its microphone, its loudspeaker (``playout``) and its event channel."""
+    """A connected client: its microphone, its loudspeaker (``playout``) and its event channel. ``ports`` are where its
+    sockets come from; peers of one server share them."""
 
-    def __init__(self, handler: PeerHandler, playout: Playout, settings: PeerSettings) -> None:
-        aiortc.rtcsctptransport.USERDATA_MAX_LENGTH = min(aiortc.rtcsctptransport.USERDATA_MAX_LENGTH, SCTP_CHUNK)
+    def __init__(
+        self, handler: PeerHandler, playout: Playout, settings: PeerSettings, ports: UdpPorts | None = None
+    ) -> None:
         self._handler = handler
+        self._playout = playout
         self._settings = settings
+        self._ports = ports or UdpPorts()
         self._microphone = MicrophoneStream()
-        self._track = PlayoutTrack(playout, handler.on_played, settings.bitrate)
+        self._reader = RtpReader(codecs.OPUS_CLOCK)
+        self._offer: Offer | None = None
+        self._answers = 0
+        self._ssrc = random.randrange(1, 1 << 32)
+        self._cname = secrets.token_hex(8)
+        self._number = random.getrandbits(62)
+        self._sender: Sender | None = None
+        self._line: Line | None = None
+        self._links: list[IceLink] = []
         self._channel: RTCDataChannel | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._arrived: float | None = None
-        self._connection = RTCPeerConnection(ice.configuration(settings.ice))
-        self._connection.on("datachannel", self._on_channel)
-        self._connection.on("connectionstatechange", self._on_state)
+        self._ticked = 0.0
+        self._judged_from = 0.0
+        self._asked = 0.0
+        self._doubted: float | None = None
+        self._away = False
 
     @property
     def microphone(self) -> MicrophoneStream:
         """The stream from the client, with its counts."""
         return self._microphone
 
+    @property
+    def sender(self) -> Sender | None:
+        """The stream to the client, once it has been answered."""
+        return self._sender
+
+    @property
+    def away(self) -> bool:
+        """True while nothing comes from the client."""
+        return self._away
+
     async def answer(self, offer: str) -> str:
-        """The SDP answer to ``offer``; from then on the peer is live. Raises :class:`BadOffer` (the peer is closed)."""
+        """The SDP answer to the first offer; from then on the peer is live. Raises :class:`BadOffer` (the peer is
+        closed), RuntimeError if there is no address to offer."""
         try:
-            self._check(offer)
-            transceiver = self._connection.addTransceiver(self._track, direction="sendrecv")
-            opus = [codec for codec in get_capabilities("audio").codecs if codec.name.lower() == "opus"]
-            transceiver.setCodecPreferences(opus)
-            tap(transceiver.receiver, self._on_packet)
-            await self._connection.setRemoteDescription(
-                RTCSessionDescription(sdp=ice.prepare_offer(offer), type="offer")
-            )
-            await self._connection.setLocalDescription(await self._connection.createAnswer())
-            watch_arrivals(transceiver.receiver, self._on_arrival)
-        except BadOffer:
-            await self.close("bad offer")
+            text = await self._answer(sdp.parse(offer))
+        except BaseException as error:
+            await self.close("bad offer" if isinstance(error, BadOffer) else "it could not be answered")
             raise
-        except OperationError:
-            await self.close("bad offer")
-            raise BadOffer("the offer has no Opus audio") from None
-        except (InvalidAccessError, InvalidStateError, InternalError, *_PARSE_ERRORS) as error:
-            await self.close("bad offer")
-            raise BadOffer(f"the offer can't be used: {error}") from None
-        if self._closing is not None:
-            raise BadOffer("the connection failed while it was being made")
-        answer: str = self._connection.localDescription.sdp
-        if "a=candidate:" not in answer:
-            await self.close("no address")
-            raise RuntimeError("no network interface can be offered to the client: see the ICE settings")
-        self._watch = asyncio.create_task(self._run_watch())
-        return ice.finish_answer(answer, public_ip=self._settings.ice.public_ip)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self._settings.connect, self._check_connected)
+        return text
+
+    async def renew(self, offer: str) -> str:
+        """The SDP answer to a later offer: other directions, new addresses (an ICE restart, RFC 8445 section 9), or a
+        connection made anew by the same client. Raises :class:`BadOffer` (the peer goes on as before), RuntimeError if
+        there is no address to offer."""
+        return await self._answer(sdp.parse(offer))
 
     def send(self, text: str) -> bool:
         """Send a message over the event channel; False if it is not open (yet, or any more)."""
         channel = self._channel
         if channel is None or channel.readyState != "open":
             return False
-        if channel.bufferedAmount > MAX_BUFFERED_BYTES:
+        if channel.bufferedAmount > MAX_BUFFERED_BYTES and not self._away:
             self.end("the client does not read its events")
             return False
         channel.send(text)
@@ -221,7 +169,7 @@ class Peer:
     def end(self, reason: str) -> asyncio.Task[None]:
         """Begin to close, once; ``on_closed`` is called before this returns."""
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close())
+            self._closing = asyncio.get_running_loop().create_task(self._close())
             self._handler.on_closed(reason)
         return self._closing
 
@@ -229,74 +177,249 @@ class Peer:
         """Close and wait until everything is released. May be called any number of times."""
         await asyncio.shield(self.end(reason))
 
-    async def _close(self) -> None:
-        self._track.stop()
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.wait([self._watch])
-        await self._connection.close()
+    # -- what the line calls ------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _check(offer: str) -> None:
-        if len(offer.encode()) > MAX_OFFER_BYTES:
-            raise BadOffer(f"the offer is longer than {MAX_OFFER_BYTES} bytes")
-        try:
-            description = SessionDescription.parse(offer)
-        except _PARSE_ERRORS as error:
-            raise BadOffer(f"the body is no SDP offer: {error}") from None
-        kinds = [media.kind for media in description.media]
-        if sorted(kinds) not in (["audio"], ["application", "audio"]):
-            raise BadOffer("the offer must have one audio section, at most one data section, and nothing else")
-        mids = [media.rtp.muxId for media in description.media]
-        bundles = [group.items for group in description.group if group.semantic == "BUNDLE"]
-        if not all(mids) or len(set(mids)) != len(mids) or [sorted(items) for items in bundles] != [sorted(mids)]:
-            raise BadOffer("the offer must bundle all of its sections")
-        for media in description.media:
-            if media.dtls is None or not media.dtls.fingerprints or media.dtls.role not in ("auto", "client", "server"):
-                raise BadOffer("the offer lacks DTLS parameters")
-            if not media.ice.usernameFragment or not media.ice.password:
-                raise BadOffer("the offer lacks ICE parameters")
+    def on_rtp(self, data: bytes) -> None:
+        """A packet of sound has come."""
+        packet = parse_rtp(data)
+        if packet is None or self._offer is None or packet.payload_type != self._offer.codec.payload_type:
+            return
+        now = time.monotonic()
+        if self._reader.take(packet, now):
+            self._microphone.restart()
+        if packet.payload:
+            for frame in self._microphone.push(RtpAudio(packet.sequence, packet.timestamp, packet.payload), now):
+                self._handler.on_audio(frame)
 
-    def _on_channel(self, channel: RTCDataChannel) -> None:
+    def on_rtcp(self, data: bytes) -> None:
+        """A control packet has come."""
+        now = time.monotonic()
+        self._reader.heard_report(data, now)
+        if self._sender is not None:
+            self._sender.heed(data, now)
+
+    def on_channel(self, channel: RTCDataChannel) -> None:
+        """The client has opened a data channel."""
         if channel.label != CHANNEL or self._channel is not None:
             channel.close()
             return
         self._channel = channel
         channel.on("message", self._on_message)
-        channel.on("close", lambda: self.end("the client closed the event channel"))
+        channel.on("close", lambda: self._on_channel_closed(channel))
         self._handler.on_open()
+
+    def on_line_up(self) -> None:
+        """Sound can flow."""
+        if self._closing is None and self._timer is None:
+            self._ticked = time.monotonic()
+            self._tick()
+
+    def on_line_down(self, reason: str) -> None:
+        """The connection is over."""
+        self.end(reason)
+
+    # -- the connection -----------------------------------------------------------------------------------------------
+
+    async def _answer(self, offer: Offer) -> str:
+        before, line = self._offer, self._line
+        theirs = offer.transport
+        same = before is not None and line is not None and line.prints == theirs.fingerprints
+        known = same and before is not None and before.transport.ufrag == theirs.ufrag
+        if known and self._links:
+            link = self._links[-1]
+        else:
+            link = IceLink(
+                self._settings.ice, self._ports, self._take, controlling=theirs.lite, consent=self._settings.consent
+            )
+            try:
+                await link.gather_candidates()
+            except BaseException:
+                await link.close()
+                raise
+        if self._closing is not None:
+            await link.close()
+            raise BadOffer("the call ended while it was being answered")
+        candidates = link.candidates()
+        if not candidates:
+            await link.close()
+            raise RuntimeError("no network address can be offered to the client: see the settings rtc.*")
+        if not same or line is None:
+            line = self._new_line(offer)
+        self._take_codec(offer)
+        self._offer = offer
+        self._answers += 1
+        if not known:
+            self._links.append(link)
+            self._start(self._connect(link, line, offer))
+        return sdp.answer(
+            offer,
+            sdp.Local(
+                ufrag=link.local_username,
+                password=link.local_password,
+                fingerprints=aiortc_adapter.fingerprints(line.certificate),
+                active=line.active,
+                candidates=candidates,
+                ssrc=self._ssrc,
+                cname=self._cname,
+                session=self._number,
+                max_message=aiortc_adapter.MAX_MESSAGE,
+                version=self._answers,
+            ),
+        )
+
+    def _new_line(self, offer: Offer) -> Line:
+        """A line for ``offer``; the one before, if there is one, goes on until this one is made."""
+        data = offer.data
+        return Line(
+            self,
+            active=offer.transport.setup != "active",
+            prints=offer.transport.fingerprints,
+            sctp_port=None if data is None else data.sctp_port,
+            max_message=65_536 if data is None else data.max_message,
+        )
+
+    def _take_codec(self, offer: Offer) -> None:
+        """Code and decode as ``offer`` says."""
+        if self._offer is not None and self._offer.codec == offer.codec:
+            return
+        self._microphone = MicrophoneStream(codecs.decoder(offer.codec.name))
+        self._reader = RtpReader(offer.codec.clock)
+        clock = None if self._sender is None else self._sender.clock
+        self._sender = Sender(
+            offer.codec, self._ssrc, self._cname, self._settings.bitrate, self._send_rtp, self._send_rtcp
+        )
+        if clock is not None:
+            self._sender.clock = clock
+
+    async def _connect(self, link: IceLink, line: Line, offer: Offer) -> None:
+        theirs = offer.transport
+        if self._line is None:
+            self._line = line
+        try:
+            await link.reach(theirs.candidates, theirs.ufrag, theirs.password, lite=theirs.lite)
+        except ConnectionError:
+            await self._drop(link)
+            if not self._links:
+                self.end("no connection to the client could be made")
+            return
+        if self._closing is not None:
+            return
+        link.expired = lambda: self._on_expired(link)
+        line.use(link)
+        for old in self._links[: self._links.index(link)]:
+            await self._drop(old)
+        if line is not self._line:
+            before, self._line, self._channel = self._line, line, None
+            await before.close()
+        await line.start()
+
+    async def _drop(self, link: IceLink) -> None:
+        if link in self._links:
+            self._links.remove(link)
+        await link.close()
+
+    def _on_expired(self, link: IceLink) -> None:
+        if link in self._links:
+            self._links.remove(link)
+        if not self._links:
+            self.end("nothing comes from the client any more")
+
+    def _check_connected(self) -> None:
+        up = self._line is not None and self._line.secured
+        wants_channel = self._offer is not None and self._offer.data is not None
+        heard = self._microphone.last_arrival is not None
+        if not up or (wants_channel and self._channel is None and not heard):
+            self.end("the client did not connect in time")
+
+    async def _close(self) -> None:
+        for timer in (self._timer, self._deadline):
+            if timer is not None:
+                timer.cancel()
+        if self._line is not None:
+            await self._line.close()
+        for link in list(self._links):
+            await link.close()
+        others = self._tasks - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a connection could not be made", exc_info=error)
+            self.end("the connection could not be made")
+
+    def _take(self, data: bytes) -> None:
+        if self._line is not None:
+            self._line.take(data)
+
+    def _send_rtp(self, packet: bytes) -> None:
+        if self._line is not None:
+            self._line.send_rtp(packet)
+
+    def _send_rtcp(self, packet: bytes) -> None:
+        if self._line is not None:
+            self._line.send_rtcp(packet)
 
     def _on_message(self, message: str | bytes) -> None:
         self._handler.on_message(message if isinstance(message, str) else message.decode("utf-8", "replace"))
 
-    def _on_state(self) -> None:
-        if self._connection.connectionState in ("failed", "closed"):
-            self.end("the connection was lost")
+    def _on_channel_closed(self, channel: RTCDataChannel) -> None:
+        if channel is self._channel:
+            self.end("the client closed the event channel")
 
-    def _on_packet(self, packet: RtpAudio) -> None:
-        for frame in self._microphone.push(packet, time.monotonic()):
-            self._handler.on_audio(frame)
+    # -- every 20 ms --------------------------------------------------------------------------------------------------
 
-    def _on_arrival(self) -> None:
-        self._arrived = time.monotonic()
+    def _tick(self) -> None:
+        if self._closing is not None or self._sender is None or self._offer is None:
+            return
+        now = time.monotonic()
+        sender = self._sender
+        if now - self._ticked > _ASLEEP_S:
+            self._judged_from = now + _ASLEEP_S
+        self._ticked = now
+        self._timer = asyncio.get_running_loop().call_later(sender.wait(now), self._tick)
+        for heard in self._microphone.tick(now):
+            self._handler.on_audio(heard)
+        if frames := self._microphone.starve(now):
+            self._handler.on_starved(frames)
+        self._look_for_client(now)
+        if not self._away:
+            frame = self._playout.next_frame()
+            if self._offer.answered in ("sendrecv", "sendonly"):
+                sender.frame(frame.pcm, now)
+            self._handler.on_played(frame)
+        sender.report(self._reader, now)
 
-    async def _run_watch(self) -> None:
-        """Look after what no packet tells: overdue packets, a microphone that stopped, a client that never came."""
-        begun = awake = now = time.monotonic()
-        while self._closing is None:
-            await asyncio.sleep(_TICK)
-            last, now = now, time.monotonic()
-            if now - last > _ASLEEP:
-                awake = now
-            for frame in self._microphone.tick(now):
-                self._handler.on_audio(frame)
-            if frames := self._microphone.starve(now):
-                self._handler.on_starved(frames)
-            heard, arrived, settings = self._microphone.last_arrival, self._arrived, self._settings
-            if self._channel is None and heard is None:
-                if now - begun > settings.connect:
-                    self.end("the client did not connect in time")
-            elif settings.rtp_silence and heard is not None and now - max(heard, awake) > settings.rtp_silence:
-                self.end("the client's microphone went silent")
-            if arrived is not None and now - max(arrived, awake) > settings.lost:
-                self.end("nothing comes from the client any more")
+    def _look_for_client(self, now: float) -> None:
+        """Notice that the network is gone while something is played, and that it is back."""
+        line = self._line
+        link = None if line is None else line.link
+        if line is None or link is None or now < self._judged_from:
+            return
+        quiet = now - link.arrived
+        if quiet < DOUBT_S:
+            self._doubted = None
+            if self._away:
+                self._away = False
+                line.hurry()
+            return
+        if not self._away and not self._playout.active:
+            self._doubted = None
+            return
+        if now - self._asked >= _ASK_S:
+            self._asked = now
+            link.probe()
+        if self._doubted is None:
+            self._doubted = now
+        elif not self._away and now - self._doubted >= AWAY_S:
+            self._away = True
+            self._playout.rewind(int(quiet * PCM_RATE))
+            self._handler.on_rewound()
