@@ -1,0 +1,160 @@
+"""Finds marks in any sound, without the original: a stream of any length in, a report out, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from voicechat.watermark.code import Floats
+from voicechat.watermark.features import STEP_MS, STEPS_OF_A_ROW, Levels, contrasts
+from voicechat.watermark.keys import Key
+from voicechat.watermark.pattern import BANDS, Pattern
+from voicechat.watermark.report import FALSE_POSITIVE_RATE, Outcome, Report, Second, Span
+from voicechat.watermark.search import SPEEDS, search, steps_needed
+from voicechat.watermark.spans import Track
+
+RATES = (8_000, 16_000, 24_000, 48_000)
+"""Sample rates that sound may have; any other is first resampled, best to 16,000 Hz. Nothing is seen above 4 kHz."""
+
+MIN_S = 1.0
+"""Shorter sounds are not looked at."""
+
+_ROWS = (100, 250)
+"""Lengths of the windows: 2 s and 5 s."""
+_HOP = 500 // STEP_MS
+_MARGIN = 2000 // STEP_MS
+_NEED = max(steps_needed(rows) for rows in _ROWS)
+_SILENT = 10 ** (-70 / 20)
+_INTERESTING = math.log(FALSE_POSITIVE_RATE)
+
+
+class Detector:
+    """Looks for the marks of several keys in one sound. Not safe for use from two threads at once."""
+
+    def __init__(self, keys: Sequence[Key], rate: int = 16_000) -> None:
+        """``rate``: sample rate in Hz of the sound, of :data:`RATES`. Raises ``ValueError``."""
+        if not keys:
+            raise ValueError("there is no key to look for")
+        if rate not in RATES:
+            raise ValueError(f"the detector takes sound at {', '.join(map(str, RATES))} Hz, not {rate}; resample it")
+        self._rate = rate
+        self._keys = {key: Pattern.of(key) for key in dict.fromkeys(keys)}
+        self._stream = Levels(rate, SPEEDS)
+        self._levels: Floats = np.zeros((0, len(SPEEDS), BANDS), np.float32)
+        self._begin = 0  # step of the first of the levels
+        self._start = 0  # step at which the next windows begin
+        self._samples = 0
+        self._loudest = 0.0
+        self._windows = 0
+        self._lowest = 0.0
+        self._scores: list[tuple[float, float]] = []
+        self._tracks: list[Track] = []
+        self._finished = False
+
+    def feed(self, pcm: npt.NDArray[np.int16] | npt.NDArray[np.float32]) -> None:
+        """Take sound: int16, or float32 in [-1, 1]; ``[n]``, n may be 0."""
+        if self._finished:
+            raise ValueError("this sound was already finished")
+        if pcm.ndim != 1 or pcm.dtype not in (np.int16, np.float32):
+            raise ValueError(f"sound must be int16 or float32 [n], not {pcm.dtype} {list(pcm.shape)}")
+        for first in range(0, len(pcm), self._rate):  # a second at a time, so that a long piece needs no more memory
+            piece = pcm[first : first + self._rate]
+            sound = piece.astype(np.float32)
+            if piece.dtype == np.int16:
+                sound /= np.float32(32768)
+            if not np.isfinite(sound).all():
+                raise ValueError("there are samples that are no number")
+            self._samples += len(sound)
+            self._loudest = max(self._loudest, float(np.abs(sound).max()))
+            self._levels = np.concatenate([self._levels, self._stream.push(sound)])
+            self._look(_NEED + _MARGIN)
+
+    def finish(self) -> Report:
+        """What was found. Takes no more sound after this."""
+        if self._finished:
+            raise ValueError("this sound was already finished")
+        self._finished = True
+        self._levels = np.concatenate([self._levels, self._stream.finish()])
+        if self._samples >= MIN_S * self._rate:
+            self._look(steps_needed(min(_ROWS)))
+            end = self._begin + len(self._levels)
+            if not self._windows or self._start + steps_needed(min(_ROWS)) // 2 < end:
+                self._look_at(max(0, min(self._start, end - steps_needed(min(_ROWS)))))
+        return self._report()
+
+    def _look(self, ahead: int) -> None:
+        """Look at the windows that have so many steps of sound."""
+        while self._begin + len(self._levels) - self._start >= ahead:
+            self._look_at(self._start)
+            self._start += _HOP
+            spare = self._start - _MARGIN - self._begin
+            if spare > 0:
+                self._levels = self._levels[spare:]
+                self._begin += spare
+
+    def _look_at(self, start: int) -> None:
+        # what lies beyond the end of the sound says nothing, and is left out by being zero
+        seen = contrasts(self._levels)
+        window = seen[start - self._begin :]
+        for number, rows in enumerate(_ROWS):
+            if number and len(window) < steps_needed(_ROWS[number - 1]) + _HOP:
+                continue
+            need = steps_needed(rows)
+            padded = np.pad(window[:need], ((0, max(0, need - len(window))), (0, 0), (0, 0)))
+            score = 0.0
+            for key, pattern in self._keys.items():
+                self._windows += 1
+                found = search(padded, pattern, rows)
+                score = max(score, found.score)
+                self._lowest = min(self._lowest, found.log_p)
+                if found.log_p > _INTERESTING:
+                    continue
+                track = next((t for t in reversed(self._tracks) if t.continues(key, found, start)), None)
+                if track is None:
+                    track = Track.begin(key, found, start)
+                    self._tracks.append(track)
+                track.add(found, start)
+                end = start + rows * STEPS_OF_A_ROW
+                track.watch(seen, self._begin, start - _MARGIN, end + _MARGIN, pattern)
+            if not number:
+                self._scores.append(((start + rows * STEPS_OF_A_ROW / 2) * STEP_MS / 1000, score))
+
+    def _report(self) -> Report:
+        duration = self._samples / self._rate
+        tried = math.log(max(1, self._windows))
+        spans: list[Span] = []
+        for track in self._tracks:
+            log_p = track.best.log_p + tried
+            if log_p > math.log(FALSE_POSITIVE_RATE):
+                continue
+            start, end = track.bounds()
+            payload = track.best.word if track.checked else None
+            p_value, score = math.exp(min(0.0, log_p)), track.best.score
+            speed = track.best.hypothesis.speed
+            spans.append(Span(start, min(end, duration), payload, track.key.id, p_value, score, speed))
+        spans.sort(key=lambda span: (span.start_s, span.end_s))
+        p_value = math.exp(min(0.0, self._lowest + tried))
+        outcome: Outcome = "marked" if spans else "not_marked"
+        if not spans and duration < MIN_S:
+            outcome = "too_short"
+        elif not spans and self._loudest < _SILENT:
+            outcome = "silent"
+        return Report(duration, outcome, p_value, self._seconds(duration), tuple(spans))
+
+    def _seconds(self, duration: float) -> tuple[Second, ...]:
+        best = [0.0] * math.ceil(duration)
+        for middle, score in self._scores:
+            if best:
+                second = min(int(middle), len(best) - 1)
+                best[second] = max(best[second], score)
+        return tuple(Second(float(second), score) for second, score in enumerate(best))
+
+
+def detect(pcm: npt.NDArray[np.int16] | npt.NDArray[np.float32], keys: Sequence[Key], rate: int = 16_000) -> Report:
+    """The report of one whole sound; see :class:`Detector`."""
+    detector = Detector(keys, rate)
+    detector.feed(pcm)
+    return detector.finish()

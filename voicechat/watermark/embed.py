@@ -1,0 +1,114 @@
+"""Marks a reply as it is spoken: whole sounds or pieces of any size in, as many samples out, at most 20 ms later."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from voicechat.contract.sound import PCM_RATE, Pcm
+from voicechat.watermark.keys import Key
+from voicechat.watermark.pattern import ROW_MS, ROWS, Pattern, band_weights
+
+DELAY_SAMPLES = 480
+"""The most samples at 24 kHz that have gone in and not yet come out."""
+
+_FRAME = 480
+_HOP = 240
+_FRAMES_OF_A_ROW = ROW_MS * PCM_RATE // 1000 // _HOP
+_DEPTH_DB = 1.5
+_FULL = 32767.0
+
+Doubles = npt.NDArray[np.float64]
+
+
+class Embedder:
+    """The mark of one reply. Not safe for use from two threads at once.
+
+    Sound is taken in frames of 20 ms, one each 10 ms; in each the bands' gains are moved by the tiles' signs, and only
+    the difference is added to the sound, so that where nothing sounds nothing is added, to the bit. Every frame is
+    worked on alone and whole, so that the result does not depend on how the sound was cut into pieces.
+    """
+
+    def __init__(self, key: Key, payload: int) -> None:
+        """Raises ``ValueError`` unless ``payload`` is in [0, 65536)."""
+        self._signs = _signs(key, payload)
+        self._input = np.zeros(_HOP, np.int16)  # the first frame begins before the sound: half of it is nothing
+        self._tail: Doubles = np.zeros(_HOP)
+        self._frames = 0
+        self._owed = 0
+        self._finished = False
+
+    def push(self, pcm: Pcm) -> Pcm:
+        """Take int16 ``[n]`` at 24 kHz, n may be 0; what has become certain, int16 ``[m]``."""
+        if self._finished:
+            raise ValueError("this reply was already finished")
+        if pcm.ndim != 1 or pcm.dtype != np.int16:
+            raise ValueError(f"sound must be int16 [n], not {pcm.dtype} {list(pcm.shape)}")
+        self._owed += len(pcm)
+        return self._advance(pcm)
+
+    def finish(self) -> Pcm:
+        """The rest, so that as much has come out as went in. Takes no more sound after this."""
+        if self._finished:
+            raise ValueError("this reply was already finished")
+        self._finished = True
+        owed = self._owed
+        rest = self._advance(np.zeros(_FRAME + _HOP, np.int16))
+        return rest[:owed]
+
+    def _advance(self, pcm: Pcm) -> Pcm:
+        sound = np.concatenate([self._input, pcm])
+        count = max(0, (len(sound) - _FRAME) // _HOP + 1)
+        made = [self._frame(sound[i * _HOP : i * _HOP + _FRAME]) for i in range(count)]
+        self._input = sound[count * _HOP :].copy()
+        if not made:
+            return np.zeros(0, np.int16)
+        out = np.concatenate(made)
+        self._owed -= len(out)
+        return out
+
+    def _frame(self, frame: Pcm) -> Pcm:
+        """The first half of a frame's time is complete with it; of the very first frame it lies before the sound."""
+        number = self._frames
+        self._frames += 1
+        difference = self._difference(frame, number)
+        ready = self._tail + difference[:_HOP]
+        self._tail = difference[_HOP:]
+        if number == 0:
+            return np.zeros(0, np.int16)
+        pcm: Pcm = np.clip(np.rint(frame[:_HOP] + ready), -_FULL - 1, _FULL).astype(np.int16)
+        return pcm
+
+    def _difference(self, frame: Pcm, number: int) -> Doubles:
+        """What is added to a frame, float64 ``[480]``."""
+        if not frame.any():
+            return np.zeros(_FRAME)
+        sound = frame.astype(np.float64)
+        spectrum = np.fft.rfft(sound * _window())
+        signs = self._signs[number // _FRAMES_OF_A_ROW % ROWS]
+        gain = np.exp(_weights() @ (signs * (_DEPTH_DB * np.log(10) / 20))) - 1.0
+        difference: Doubles = np.fft.irfft(spectrum * gain, _FRAME) * _window()
+        room = _FULL - np.abs(sound).max()
+        loudest = np.abs(difference).max()
+        if loudest > room:
+            difference *= room / loudest
+        return difference
+
+
+@functools.cache
+def _window() -> Doubles:
+    """Root of a Hann window; its squares at two neighbours add up to one."""
+    window: Doubles = np.sin(np.pi * (np.arange(_FRAME) + 0.5) / _FRAME)
+    return window
+
+
+@functools.cache
+def _weights() -> Doubles:
+    return band_weights(PCM_RATE, _FRAME).astype(np.float64)
+
+
+@functools.lru_cache(maxsize=16)
+def _signs(key: Key, payload: int) -> Doubles:
+    return Pattern.of(key).marked(payload).astype(np.float64)
