@@ -1,4 +1,4 @@
-"""``voicechat ask``: in this process and over a server, both with a cascade without models."""
+"""``voicechat ask``: of a server that runs and of one that is started, both with a cascade without models."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import pytest
 from tests.bench.served_double import served
 from tests.cascade_double import DoubleCascade, DoubleResponse
 from tests.speech import silence, voice, write_wav
-from voicechat import ask, cli
+from voicechat import cli
 from voicechat.assemble import AssembleError
+from voicechat.bench import served as bench_served
+from voicechat.bench.child import ServerError
 from voicechat.config import Settings
 from voicechat.contract.errors import Overloaded, StageFailed
 from voicechat.contract.events import Event, Heard
@@ -50,17 +52,20 @@ def cascade() -> HearingCascade:
 
 @pytest.fixture(params=["here", "server"])
 def way(request: pytest.FixtureRequest, cascade: HearingCascade, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Words of the command line that ask in this process, or over a server."""
+    """Words of the command line that ask a server that is started for it, or one that runs."""
     if request.param == "server":
         with served(cascade) as base:
             yield ["--server", base]
         return
 
     @contextlib.asynccontextmanager
-    async def running(_: Settings) -> AsyncIterator[HearingCascade]:
-        yield cascade
+    async def child(arguments: list[str], **_: Any) -> AsyncIterator[tuple[str, float]]:
+        assert arguments == []
+        with served(cascade) as base:
+            yield base, 0.1
 
-    monkeypatch.setattr(ask, "running_cascade", running)
+    monkeypatch.setattr(bench_served, "assemble", lambda settings: None)
+    monkeypatch.setattr(bench_served, "child_server", child)
     yield []
 
 
@@ -156,10 +161,10 @@ def test_a_cascade_that_fails(
 def test_wrong_input_is_told_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def running(_: Settings) -> None:
+    def assemble(_: Settings) -> None:
         raise AssertionError("started")
 
-    monkeypatch.setattr(ask, "running_cascade", running)
+    monkeypatch.setattr(bench_served, "assemble", assemble)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.wav").write_text("hello", encoding="utf-8")
     (tmp_path / "empty.wav").write_bytes(b"")
@@ -193,32 +198,20 @@ def test_an_output_that_cannot_be_written(way: list[str], tmp_path: Path, capsys
     assert str(tmp_path) in capsys.readouterr().err
 
 
-class FakeCoordinator(HearingCascade):
-    """Counts its stops; starts unless told not to."""
-
-    stops = 0
-    fails = False
-
-    async def start(self) -> None:
-        if self.fails:
-            await self.stop()
-            raise RuntimeError("the talker stage did not start")
-
-    async def stop(self) -> None:
-        self.stops += 1
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_cascade_is_stopped_once(
-    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_server_that_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    coordinator = FakeCoordinator()
-    coordinator.fails = fails
-    monkeypatch.setattr("voicechat.assemble.assemble", lambda settings: None)
-    monkeypatch.setattr("voicechat.app.build", lambda settings, paths: coordinator)
-    assert cli.main(["ask", "--text", "Hi", "-o", str(tmp_path / "a.wav")]) == int(fails)
-    assert coordinator.stops == 1
-    assert ("the talker stage did not start" in capsys.readouterr().err) == fails
+    @contextlib.asynccontextmanager
+    async def child(arguments: list[str], **_: Any) -> AsyncIterator[tuple[str, float]]:
+        assert arguments == ["--set", "talker.threads=3", "--model", "embedded-tiny"]
+        raise ServerError("the talker stage did not start")
+        yield
+
+    monkeypatch.setattr(bench_served, "assemble", lambda settings: None)
+    monkeypatch.setattr(bench_served, "child_server", child)
+    words = ["--model", "embedded-tiny", "--set", "talker.threads=3"]
+    assert cli.main(["ask", "--text", "Hi", "-o", str(tmp_path / "a.wav"), *words]) == 1
+    assert "the talker stage did not start" in capsys.readouterr().err
 
 
 def test_a_model_that_cannot_be_assembled(
@@ -227,6 +220,6 @@ def test_a_model_that_cannot_be_assembled(
     def assemble(_: Settings) -> None:
         raise AssembleError("the disk is full")
 
-    monkeypatch.setattr("voicechat.assemble.assemble", assemble)
+    monkeypatch.setattr(bench_served, "assemble", assemble)
     assert cli.main(["ask", "--text", "Hi", "-o", str(tmp_path / "a.wav")]) == 1
     assert "the disk is full" in capsys.readouterr().err

@@ -1,43 +1,27 @@
 """``voicechat ask``: one question, spoken or typed, answered aloud into a WAV file.
 
-With ``--server`` a running server is asked over its API; without, the cascade is started in this process, which takes
-as long as starting a server does. Exit codes: 0 answered, 1 not answered, 2 the question or an option can't be used.
+With ``--server`` a running server is asked; without, one is started for the question, on a free port of this machine.
+Exit codes: 0 answered, 1 not answered, 2 the question or an option can't be used.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import dataclasses
 import json
-import logging
-import os
 import sys
-import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from voicechat.bench.chat_client import ChatClient, ClientError, audio_part, text_part
-from voicechat.bench.measures import last_voiced
-from voicechat.contract.cascade import Cascade
-from voicechat.contract.errors import CascadeError
-from voicechat.contract.events import AudioDelta, Finished, Heard, TextDelta
-from voicechat.contract.requests import AudioPart, Message, ResponseRequest, Sampling, TextPart
-from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm, Pcm
+from voicechat.bench.chat_client import Reply, audio_part, text_part
+from voicechat.bench.measures import last_voiced, real_time_factor
+from voicechat.bench.outcome import API_KEY, BenchError
+from voicechat.bench.served import serving
+from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm
 from voicechat.media.decode import AudioError, decode_audio
 from voicechat.media.resample import to_pcm
 from voicechat.media.wav import encode_wav
-
-if TYPE_CHECKING:
-    from voicechat.config import Settings
-
-API_KEY = "VOICECHAT_API_KEY"
-"""Environment variable with the bearer token for ``--server``."""
 
 _STAGES = {
     "ears": "heard",
@@ -51,26 +35,13 @@ _STAGES = {
 }
 
 
-class AskError(Exception):
-    """The question could not be answered; ``str()`` says why, ``code`` is the exit code."""
-
-    def __init__(self, message: str, code: int = 1) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """A question's answer. ``times`` are seconds since the question was asked; ``ttfa_s`` until the first sound."""
+    """A question's answer, and what was heard of the question if it was spoken."""
 
     model: str
-    heard: str | None = None
-    text: str = ""
-    pcm: Pcm = field(default_factory=lambda: np.zeros(0, np.int16))
-    finish_reason: str | None = None
-    ttfa_s: float | None = None
-    total_s: float = 0.0
-    times: dict[str, float | None] = field(default_factory=dict)
+    heard: str | None
+    reply: Reply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,14 +75,14 @@ def main(options: argparse.Namespace) -> int:
     """Ask and answer; the exit code."""
     try:
         sound = _read_question(options)
-        answer = asyncio.run(_ask_server(options, sound) if options.server else _ask_here(options, sound))
-        if not len(answer.pcm):
-            raise AskError(f"the answer has no sound: {answer.text!r}")
+        answer = asyncio.run(_ask(options, sound))
+        if not len(answer.reply.pcm):
+            raise BenchError(f"the answer has no sound: {answer.reply.text!r}")
         try:
-            options.output.write_bytes(encode_wav(answer.pcm, PCM_RATE))
+            options.output.write_bytes(encode_wav(answer.reply.pcm, PCM_RATE))
         except OSError as error:
-            raise AskError(f"{options.output}: {error.strerror}") from None
-    except AskError as error:
+            raise BenchError(f"{options.output}: {error.strerror}") from None
+    except BenchError as error:
         print(f"voicechat: {error}", file=sys.stderr)
         return error.code
     print(json.dumps(as_json(answer, options.output), ensure_ascii=False) if options.json else told(answer, options))
@@ -121,173 +92,72 @@ def main(options: argparse.Namespace) -> int:
 def _read_question(options: argparse.Namespace) -> EarsPcm | None:
     """The spoken question, float32 mono at 16 kHz, if there is one. What is wrong with it is told before any start."""
     if options.max_tokens is not None and options.max_tokens < 1:
-        raise AskError("--max-tokens must be at least 1", 2)
+        raise BenchError("--max-tokens must be at least 1", 2)
     if options.text is not None and not options.text.strip():
-        raise AskError("--text is empty", 2)
+        raise BenchError("--text is empty", 2)
     if not options.output.absolute().parent.is_dir():
-        raise AskError(f"{options.output}: there is no such folder", 2)
+        raise BenchError(f"{options.output}: there is no such folder", 2)
     path: Path | None = options.question
     if path is None:
         if options.text is None:
-            raise AskError("give a sound file with the question, or --text", 2)
+            raise BenchError("give a sound file with the question, or --text", 2)
         return None
     try:
         sound = decode_audio(path.read_bytes())
     except OSError as error:
-        raise AskError(f"{path}: {error.strerror}", 2) from None
+        raise BenchError(f"{path}: {error.strerror}", 2) from None
     except AudioError as error:
-        raise AskError(f"{path}: {error}", 2) from None
+        raise BenchError(f"{path}: {error}", 2) from None
     if last_voiced(sound, EARS_RATE) is None:
-        raise AskError(f"{path}: there is only silence in it", 2)
+        raise BenchError(f"{path}: there is only silence in it", 2)
     return sound
 
 
-async def _ask_server(options: argparse.Namespace, sound: EarsPcm | None) -> Answer:
-    import aiohttp
-
+async def _ask(options: argparse.Namespace, sound: EarsPcm | None) -> Answer:
     parts: list[dict[str, Any]] = []
     if options.text is not None:
         parts.append(text_part(options.text))
     if sound is not None:
         parts.append(audio_part(encode_wav(to_pcm(sound), EARS_RATE)))
-    async with aiohttp.ClientSession() as http:
-        client = ChatClient(http, options.server, model=options.model, api_key=os.environ.get(API_KEY))
-        try:
-            reply = await client.ask(parts, latency_first=not options.quality, max_tokens=options.max_tokens)
-        except ClientError as error:
-            raise AskError(str(error)) from None
-    _check_heard(options, sound, " ".join(reply.heard).strip())
-    return Answer(
-        model=client.model or "",
-        heard=" ".join(reply.heard) if sound is not None else None,
-        text=reply.text,
-        pcm=reply.pcm,
-        finish_reason=reply.finish_reason,
-        ttfa_s=reply.ttfa_s,
-        total_s=reply.done_s,
-        times=reply.times,
-    )
-
-
-async def _ask_here(options: argparse.Namespace, sound: EarsPcm | None) -> Answer:
-    settings = _settings(options)
-    async with running_cascade(settings) as cascade:
-        try:
-            return await _ask_cascade(cascade, options, sound)
-        except CascadeError as error:
-            raise AskError(str(error)) from None
-
-
-def _settings(options: argparse.Namespace) -> Settings:
-    from voicechat.config import ConfigError, load_settings
-
-    overrides = list(options.overrides)
-    if options.device is not None:
-        overrides.append(f"device={options.device}")
-    try:
-        return load_settings(options.model, overrides=overrides)
-    except ConfigError as error:
-        raise AskError(str(error), 2) from None
-
-
-@contextlib.asynccontextmanager
-async def running_cascade(settings: Settings) -> AsyncIterator[Cascade]:
-    """The cascade of ``settings``, assembled if need be, warm; stopped at the end. Raises :class:`AskError`."""
-    from voicechat.app import build
-    from voicechat.assemble import AssembleError, assemble
-
-    logging.basicConfig(level=logging.WARNING, format="%(name)s %(levelname)s %(message)s")
-    try:
-        coordinator = build(settings, assemble(settings))
-    except (AssembleError, OSError) as error:
-        raise AskError(str(error)) from None
-    print(f"starting {settings.model.name}; this takes a while", file=sys.stderr)
-    try:
-        await coordinator.start()
-    except RuntimeError as error:  # it has stopped itself
-        raise AskError(str(error)) from None
-    except BaseException:
-        await coordinator.stop()
-        raise
-    try:
-        yield coordinator
-    finally:
-        await coordinator.stop()
-
-
-async def _ask_cascade(cascade: Cascade, options: argparse.Namespace, sound: EarsPcm | None) -> Answer:
-    parts: list[TextPart | AudioPart] = []
-    if options.text is not None:
-        parts.append(TextPart(options.text))
-    if sound is not None:
-        parts.append(AudioPart(sound))
-    answer, pieces, sounds = Answer(cascade.model.name), list[str](), list[Pcm]()
-    asked = time.perf_counter()
-    request = ResponseRequest(
-        (Message("user", tuple(parts)),),
-        latency_first=not options.quality,
-        sampling=Sampling(max_tokens=options.max_tokens),
-    )
-    response = cascade.respond(request)
-    try:
-        async for event in response:
-            match event:
-                case Heard(transcripts):
-                    answer.heard = " ".join(transcripts).strip()
-                    _check_heard(options, sound, answer.heard)
-                case TextDelta(text):
-                    pieces.append(text)
-                case AudioDelta(pcm):
-                    answer.ttfa_s = answer.ttfa_s or time.perf_counter() - asked
-                    sounds.append(pcm)
-                case Finished():
-                    answer.finish_reason = event.reason.value
-                    answer.times = dataclasses.asdict(event.times)
-    finally:
-        response.cancel()
-    answer.total_s = time.perf_counter() - asked
-    answer.text = "".join(pieces)
-    if sounds:
-        answer.pcm = np.concatenate(sounds)
-    return answer
-
-
-def _check_heard(options: argparse.Namespace, sound: EarsPcm | None, heard: str) -> None:
+    async with serving(options) as served:
+        reply = await served.client.ask(parts, latency_first=not options.quality, max_tokens=options.max_tokens)
+    heard = " ".join(reply.heard).strip()
     if sound is not None and options.text is None and not heard:
-        raise AskError(f"{options.question}: no words could be made out in it")
+        raise BenchError(f"{options.question}: no words could be made out in it")
+    return Answer(served.model, heard if sound is not None else None, reply)
 
 
 def as_json(answer: Answer, output: Path) -> dict[str, Any]:
     """The object that ``--json`` prints: times in seconds since the question, ``handoff_us`` in microseconds."""
-    audio_s = len(answer.pcm) / PCM_RATE
+    reply = answer.reply
     return {
         "model": answer.model,
         "transcript": answer.heard,
-        "answer": answer.text,
-        "finish_reason": answer.finish_reason,
+        "answer": reply.text,
+        "finish_reason": reply.finish_reason,
         "output": str(output),
-        "audio_s": round(audio_s, 3),
-        "ttfa_s": answer.ttfa_s,
-        "total_s": answer.total_s,
-        "rtf": answer.total_s / audio_s if audio_s else None,
-        "times": answer.times,
+        "audio_s": round(reply.audio_s, 3),
+        "ttfa_s": reply.ttfa_s,
+        "total_s": reply.done_s,
+        "rtf": real_time_factor(reply.done_s, reply.audio_s),
+        "times": reply.times,
     }
 
 
 def told(answer: Answer, options: argparse.Namespace) -> str:
     """The answer for people."""
-    asked = [text for text in (options.text, answer.heard) if text]
-    seconds = len(answer.pcm) / PCM_RATE
+    asked, reply = [text for text in (options.text, answer.heard) if text], answer.reply
+    speed = reply.done_s / reply.audio_s
     lines = [
         f"You:     {' / '.join(asked)}",
-        f"Answer:  {answer.text.strip()}",
-        f"Sound:   {options.output}, {seconds:.1f} s, made at {answer.total_s / seconds:.2f} times its length",
-        f"Times:   {answer.ttfa_s or 0.0:6.3f} s  first sound received",
+        f"Answer:  {reply.text.strip()}",
+        f"Sound:   {options.output}, {reply.audio_s:.1f} s, made at {speed:.2f} times its length",
+        f"Times:   {reply.ttfa_s or 0.0:6.3f} s  first sound received",
     ]
     for name, label in _STAGES.items():
-        if (value := answer.times.get(name)) is not None:
+        if (value := reply.times.get(name)) is not None:
             lines.append(f"         {value:6.3f} s  {label}")
-    if (handoff := answer.times.get("handoff_us")) is not None:
+    if (handoff := reply.times.get("handoff_us")) is not None:
         lines.append(
             f"         {handoff:6.0f} µs from a text's announcement to its being usable in the Talker (median)"
         )

@@ -15,12 +15,15 @@ from typing import Any
 
 from voicechat.bench import report, spoken
 from voicechat.bench.askers import SOUND_RATE, Asker, LineAsker, RestAsker
-from voicechat.bench.baseline import Baseline
+from voicechat.bench.baseline import Baseline, running_baseline
 from voicechat.bench.loop import closed_loop, interleaved
 from voicechat.bench.outcome import BenchError, Report, outcome
 from voicechat.bench.questions import QUESTIONS, questions
-from voicechat.bench.served import Served, running_baseline, say, serving
+from voicechat.bench.served import Served, say, serving
 from voicechat.bench.turn import Question
+
+_BUSY = 0.25
+"""Load for each core from which on a machine counts as busy with something else."""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -40,6 +43,9 @@ async def _run(options: argparse.Namespace) -> Report:
     asked, voice = _questions(options)
     async with contextlib.AsyncExitStack() as stack:
         served = await stack.enter_async_context(serving(options))
+        if served.machine["load_before"] > _BUSY * served.machine["cores"]:
+            load = served.machine["load_before"]
+            say(f"this machine is busy (load {load}): its own figures will be better than these")
         baseline = await stack.enter_async_context(running_baseline(options, served))
         users = [_asker(options, served) for _ in range(options.concurrency)]
         for user in users:

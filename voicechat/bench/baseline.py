@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
+import argparse
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from voicechat.assemble import AssembledPaths, AssembleError, assemble
 from voicechat.bench.measures import real_time_factor, summarize
 from voicechat.bench.naive import Naive
 from voicechat.bench.outcome import BenchError
 from voicechat.bench.report import ratio, summaries
+from voicechat.bench.served import Served, assembled, say
 from voicechat.bench.turn import Question, Turn
 from voicechat.config import Settings
 
@@ -34,12 +34,22 @@ def unquantised(settings: Settings) -> Settings:
     return settings.model_copy(update={"model": plain})
 
 
-async def assembled(settings: Settings) -> AssembledPaths:
-    """The folders of the model, made if need be. Raises :class:`BenchError`."""
+@contextlib.asynccontextmanager
+async def running_baseline(options: argparse.Namespace, served: Served) -> AsyncIterator[Baseline | None]:
+    """The models one stage after another, loaded, if ``--naive`` asks for them. Raises :class:`BenchError`."""
+    if not options.naive:
+        yield None
+        return
+    if served.settings.model.name != served.model:
+        raise BenchError(f"the server serves {served.model}, so the baseline needs --model {served.model}", 2)
+    say("loading the models for the baseline")
+    plain = unquantised(served.settings)
+    naive = Naive(plain, await assembled(plain))
     try:
-        return await asyncio.to_thread(assemble, settings)
-    except AssembleError as error:
-        raise BenchError(str(error)) from None
+        await naive.start()
+        yield Baseline(naive, options.max_tokens, options.timeout)
+    finally:
+        naive.stop()
 
 
 class Baseline:
@@ -50,18 +60,6 @@ class Baseline:
         self._max_tokens = max_tokens
         self._timeout_s = timeout_s
         self._answers: list[tuple[Question, NaiveAnswer]] = []
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def running(cls, settings: Settings, max_tokens: int | None, timeout_s: float) -> AsyncIterator[Baseline]:
-        """The baseline of ``settings``, loaded; its process ends with the block. Raises NaiveError."""
-        plain = unquantised(settings)
-        naive = Naive(plain, await assembled(plain))
-        try:
-            await naive.start()
-            yield cls(naive, max_tokens, timeout_s)
-        finally:
-            naive.stop()
 
     async def warm_up(self, question: Question) -> None:
         """Answer a question that does not count."""

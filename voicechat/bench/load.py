@@ -29,14 +29,14 @@ from typing import Any
 
 from voicechat.bench import report, spoken
 from voicechat.bench.askers import SOUND_RATE
-from voicechat.bench.baseline import Baseline
+from voicechat.bench.baseline import Baseline, running_baseline
 from voicechat.bench.load_report import as_text
 from voicechat.bench.load_users import UserPlan, Users, process_count
 from voicechat.bench.load_watch import Gpus, watching
 from voicechat.bench.loop import REST_S, Outcome
 from voicechat.bench.outcome import Report, outcome
 from voicechat.bench.questions import QUESTIONS, questions
-from voicechat.bench.served import Served, running_baseline, say, serving
+from voicechat.bench.served import Served, say, serving
 from voicechat.bench.turn import Question
 
 SCHEMA = "voicechat-load/1"

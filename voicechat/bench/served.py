@@ -1,8 +1,9 @@
-"""The server that is measured: one that runs already, or one that is started for as long as the benchmark lasts."""
+"""The server that is measured or asked: one that runs already, or one that is started for as long as it is needed."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import datetime
 import os
@@ -15,15 +16,12 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from voicechat.bench.baseline import Baseline, assembled
+from voicechat.assemble import AssembledPaths, AssembleError, assemble
 from voicechat.bench.chat_client import ChatClient, ClientError
 from voicechat.bench.child import child_server
 from voicechat.bench.machine import machine_facts
 from voicechat.bench.outcome import API_KEY, BenchError
 from voicechat.config import ConfigError, Settings, load_settings
-
-_BUSY = 0.25
-"""Load for each core from which on a machine counts as busy with something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,6 @@ async def serving(options: argparse.Namespace) -> AsyncIterator[Served]:
     """The server of ``options``, looked at. Raises :class:`BenchError` where there is none."""
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     machine, settings = machine_facts(), settings_of(options)
-    if machine["load_before"] > _BUSY * machine["cores"]:
-        say(f"this machine is busy (load {machine['load_before']}): its own figures will be better than these")
     limits = aiohttp.ClientTimeout(total=None, sock_connect=60)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=limits) as http:
         async with _running(options, settings, http) as (base, start_s, key):
@@ -118,17 +114,12 @@ async def _running(
         yield base, start_s, key
 
 
-@contextlib.asynccontextmanager
-async def running_baseline(options: argparse.Namespace, served: Served) -> AsyncIterator[Baseline | None]:
-    """The models one stage after another, loaded, if ``--naive`` asks for them."""
-    if not options.naive:
-        yield None
-        return
-    if served.settings.model.name != served.model:
-        raise BenchError(f"the server serves {served.model}, so the baseline needs --model {served.model}", 2)
-    say("loading the models for the baseline")
-    async with Baseline.running(served.settings, options.max_tokens, options.timeout) as baseline:
-        yield baseline
+async def assembled(settings: Settings) -> AssembledPaths:
+    """The folders of the model, made if need be. Raises :class:`BenchError`."""
+    try:
+        return await asyncio.to_thread(assemble, settings)
+    except AssembleError as error:
+        raise BenchError(str(error)) from None
 
 
 def say(text: str) -> None:
