@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 from dataclasses import dataclass
 
 MAX_EVENT = 1 << 22
@@ -24,66 +25,36 @@ class SseParser:
     """
 
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        # A line feed that may follow a carriage return, and bytes that are no character yet, are waited for.
+        self._decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(), translate=True)
         self._rest = ""
-        self._begun = False
         self._type = ""
         self._data: list[str] = []
         self._size = 0
 
     def feed(self, data: bytes) -> list[SseEvent]:
         """Events completed by ``data``."""
-        return self._take(self._decoder.decode(data), last=False)
+        return self._take(self._decoder.decode(data))
 
     def finish(self) -> list[SseEvent]:
         """The stream is over: an event that lacks only its empty line is given too."""
-        events = self._take(self._decoder.decode(b"", final=True), last=True)
-        if self._rest:
-            self._line(self._rest)
-            self._rest = ""
-        if self._data:
-            events.append(self._event())
-        return events
+        return self._take(self._decoder.decode(b"", final=True) + "\n\n")
 
-    def _take(self, text: str, *, last: bool) -> list[SseEvent]:
-        if text and not self._begun:
-            self._begun = True
-            text = text.removeprefix("\ufeff")
-        self._rest += text
+    def _take(self, text: str) -> list[SseEvent]:
+        *lines, self._rest = (self._rest + text).split("\n")
         events: list[SseEvent] = []
-        start = 0
-        while (end := self._line_end(start, last)) is not None:
-            line, start = self._rest[start : end[0]], end[1]
-            if line:
-                self._line(line)
-            elif self._data:
-                events.append(self._event())
-            else:
-                self._type = ""
-        self._rest = self._rest[start:]
+        for line in lines:
+            field, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if field == "data":
+                self._data.append(value)
+                self._size += len(value)
+            elif field == "event":
+                self._type = value
+            elif not line:
+                if self._data:
+                    events.append(SseEvent(self._type, "\n".join(self._data)))
+                self._type, self._data, self._size = "", [], 0
         if len(self._rest) + self._size > MAX_EVENT:
             raise ValueError(f"an event has more than {MAX_EVENT} characters")
         return events
-
-    def _line_end(self, start: int, last: bool) -> tuple[int, int] | None:
-        """Where the line from ``start`` on ends, and where the next begins; None if that is not known yet."""
-        feed, ret = self._rest.find("\n", start), self._rest.find("\r", start)
-        if ret < 0 or 0 <= feed < ret:
-            return None if feed < 0 else (feed, feed + 1)
-        if ret + 1 == len(self._rest):
-            return (ret, ret + 1) if last else None  # the line feed of a CRLF may follow
-        return ret, ret + (2 if self._rest[ret + 1] == "\n" else 1)
-
-    def _line(self, line: str) -> None:
-        field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if field == "data":
-            self._data.append(value)
-            self._size += len(value)
-        elif field == "event":
-            self._type = value
-
-    def _event(self) -> SseEvent:
-        event = SseEvent(self._type, "\n".join(self._data))
-        self._type, self._data, self._size = "", [], 0
-        return event
