@@ -31,7 +31,6 @@ from voicechat.assemble.store import (
     sha256_file,
     write_stamp,
 )
-from voicechat.assemble.w8a8 import quantize_folder
 from voicechat.config import Settings
 from voicechat.contract.artifacts import Artifact
 
@@ -226,6 +225,7 @@ class _Talker(_Plan):
         super().__init__(data / "talkers" / key, recipe, 200_000_000)
 
     def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
+        from voicechat.assemble.w8a8 import quantize_folder
         from voicechat.models.embedded.talker import export_hf
 
         reporter.say(f"export the Talker to {self.folder}")

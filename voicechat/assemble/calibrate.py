@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from voicechat.assemble.smoothing import FOLDER, Smoothing, balance, save
-from voicechat.assemble.tensors import Floats
+from voicechat.assemble.smoothing import FOLDER, Floats, Smoothing, balance, save
 
 _SYSTEM = "You are a friendly voice assistant. Answer in one or two plain spoken sentences, without lists or markdown."
 _TURNS = (

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import gguf
 import numpy as np
+import torch
+from torch import Tensor
 
 from voicechat.assemble.gguf_tokenizer import write_tokenizer
 from voicechat.assemble.progress import Reporter
 from voicechat.assemble.smoothing import Smoothing
 from voicechat.assemble.store import AssembleError
-from voicechat.assemble.tensors import Floats, Job, TensorSpec, bfloat16, write_safetensors
-from voicechat.assemble.w8a8 import QUANTIZATION_CONFIG, int8_job, is_linear
+from voicechat.assemble.w8a8 import QUANTIZATION_CONFIG, int8_tensors, is_linear, save
 
 Quantization = Literal["none", "int8"]
 
@@ -39,6 +39,7 @@ _BLOCK = {
     "ffn_down": "mlp.down_proj",
 }
 _SKIPPED = {"rope_freqs.weight"}
+_EMBEDDING = "model.embed_tokens.weight"
 
 
 def convert(
@@ -59,13 +60,25 @@ def convert(
     """
     reader = gguf.GGUFReader(source)
     config = _config(reader, tied=tied)
-    jobs = _jobs(reader, config, quantization, tied=tied, smoothing=smoothing)
-    if quantization == "int8":
+    sources = {tensor.name: tensor for tensor in reader.tensors if tensor.name not in _SKIPPED}
+    if tied and "output.weight" in sources:
+        sources["token_embd.weight"] = sources.pop("output.weight")
+    int8 = quantization == "int8"
+    tensors: dict[str, Tensor] = {}
+    with reporter.bar(f"convert {label}", sum(int(tensor.n_bytes) for tensor in sources.values())) as bar:
+        for source_name, tensor in sources.items():
+            name = hf_name(source_name)
+            values = _values(tensor, _heads(name, config))
+            if int8 and smoothing is not None:
+                values = smoothing.apply(name, values)
+            tensors |= int8_tensors(name, values) if int8 and is_linear(name) else {name: values.bfloat16()}
+            if int8 and name == _EMBEDDING and "output.weight" not in sources:
+                tensors |= int8_tensors("lm_head.weight", values)
+            bar.advance(int(tensor.n_bytes))
+        save(target / "model.safetensors", tensors)
+    if int8:
         config["tie_word_embeddings"] = False
         config["quantization_config"] = QUANTIZATION_CONFIG
-    total = sum(spec.nbytes for job in jobs for spec in job.specs)
-    with reporter.bar(f"convert {label}", total) as bar:
-        write_safetensors(target / "model.safetensors", jobs, bar.advance)
     special = write_tokenizer(reader, target)
     config["bos_token_id"], config["eos_token_id"] = special.bos, special.eos
     generation = {"bos_token_id": special.bos, "eos_token_id": list(special.ends), "pad_token_id": special.pad}
@@ -120,30 +133,6 @@ def _config(reader: gguf.GGUFReader, *, tied: bool) -> dict[str, Any]:
     return config
 
 
-def _jobs(
-    reader: gguf.GGUFReader,
-    config: dict[str, Any],
-    quantization: Quantization,
-    *,
-    tied: bool,
-    smoothing: Smoothing | None,
-) -> list[Job]:
-    tensors = {tensor.name: tensor for tensor in reader.tensors if tensor.name not in _SKIPPED}
-    if tied and "output.weight" in tensors:
-        tensors["token_embd.weight"] = tensors.pop("output.weight")
-    jobs = []
-    for source, tensor in tensors.items():
-        name = hf_name(source)
-        heads = 0
-        if config["model_type"] == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
-            heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
-        int8 = quantization == "int8"
-        jobs.append(_job(name, tensor, heads, int8=int8 and is_linear(name), smoothing=smoothing if int8 else None))
-    if quantization == "int8" and "output.weight" not in tensors:
-        jobs.append(_job("lm_head.weight", tensors["token_embd.weight"], 0, int8=True, smoothing=None))
-    return jobs
-
-
 def hf_name(name: str) -> str:
     """Hugging Face's name of a GGUF tensor of the llama family. Raises AssembleError if there is none."""
     stem, _, kind = name.rpartition(".")
@@ -155,32 +144,26 @@ def hf_name(name: str) -> str:
     raise AssembleError(f"the GGUF tensor {name} is not known")
 
 
-def _job(name: str, tensor: gguf.ReaderTensor, heads: int, *, int8: bool, smoothing: Smoothing | None) -> Job:
-    """One tensor of the GGUF file as one tensor, or as int8 weight and scale. ``heads``: undo llama.cpp's row order."""
-    shape = tuple(int(size) for size in reversed(tensor.shape))
-
-    def rows() -> Iterator[Floats]:
-        return _rows(tensor, heads) if smoothing is None else smoothing.apply(name, _rows(tensor, heads))
-
-    if int8:
-        return int8_job(name, shape, rows)
-    return Job((TensorSpec(name, "BF16", shape),), lambda: (bfloat16(block).tobytes() for block in rows()))
+def _heads(name: str, config: dict[str, Any]) -> int:
+    """Heads of a matrix whose rows llama.cpp has put in another order; 0 for all others."""
+    if config["model_type"] == "llama" and name.endswith("q_proj.weight"):
+        return int(config["num_attention_heads"])
+    if config["model_type"] == "llama" and name.endswith("k_proj.weight"):
+        return int(config["num_key_value_heads"])
+    return 0
 
 
-def _rows(tensor: gguf.ReaderTensor, heads: int) -> Iterator[Floats]:
-    """The tensor in float32, a block of rows at a time, in Hugging Face's row order."""
+def _values(tensor: gguf.ReaderTensor, heads: int) -> Tensor:
+    """The tensor in float32, in Hugging Face's row order; dequantised a block of rows at a time, to save memory."""
     data, kind = tensor.data, tensor.tensor_type
-    if data.ndim == 1:
-        yield gguf.dequantize(data, kind).astype(np.float32)
-        return
+    values = torch.empty(tuple(int(size) for size in reversed(tensor.shape)), dtype=torch.float32)
+    step = max(1, _BLOCK_VALUES // int(tensor.shape[0])) if data.ndim > 1 else len(data)
+    for start in range(0, len(data), step):
+        block = gguf.dequantize(data[start : start + step], kind).astype(np.float32)
+        values[start : start + len(block)] = torch.from_numpy(block)
     if heads:
-        values = gguf.dequantize(data, kind).astype(np.float32)
-        out, width = values.shape
-        yield values.reshape(heads, out // heads // 2, 2, width).swapaxes(1, 2).reshape(out, width)
-        return
-    step = max(1, _BLOCK_VALUES // int(tensor.shape[0]))
-    for start in range(0, data.shape[0], step):
-        yield gguf.dequantize(data[start : start + step], kind).astype(np.float32)
+        values = values.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    return values.contiguous()
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -8,14 +8,17 @@ easier to round. The factors come with the package, a small file per Thinker, ma
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.assemble.tensors import Floats
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = npt.NDArray[np.float32]
 
 FOLDER = Path(__file__).parent / "factors"
 
@@ -31,18 +34,13 @@ class Smoothing:
     mlp: Floats
     down: Floats
 
-    def apply(self, name: str, blocks: Iterator[Floats]) -> Iterator[Floats]:
-        """The tensor of this Hugging Face name with its factors, given and returned in blocks of whole rows."""
+    def apply(self, name: str, values: Tensor) -> Tensor:
+        """The float32 tensor of this Hugging Face name with its factors."""
         divide, multiply = self._factors(name)
-        row = 0
-        for block in blocks:
-            if divide is not None:
-                part = divide[row : row + len(block)]
-                block = block / (part if block.ndim == 1 else part[:, None])
-            if multiply is not None:
-                block = block * multiply
-            row += len(block)
-            yield block
+        if divide is not None:
+            rows = values.new_tensor(divide)
+            values = values / (rows if values.ndim == 1 else rows[:, None])
+        return values if multiply is None else values * values.new_tensor(multiply)
 
     def _factors(self, name: str) -> tuple[Floats | None, Floats | None]:
         """What the tensor's rows are divided by, and what its columns are multiplied by."""

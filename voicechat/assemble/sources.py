@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from voicechat.assemble.progress import Reporter
-from voicechat.assemble.store import AssembleError, new_file, remove, sha256_file
+from voicechat.assemble.store import AssembleError, new_file, remove
 from voicechat.config import AssembleSettings
 from voicechat.contract.artifacts import Artifact, HubFile, WheelMember
 
@@ -191,11 +191,6 @@ class Fetcher:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_args: object, **_kwargs: object) -> None:
         return None
-
-
-def verify_artifact(path: Path, artifact: Artifact) -> bool:
-    """Whether the whole file has the pinned checksum."""
-    return path.is_file() and sha256_file(path) == artifact.sha256
 
 
 def _hub_url(base: str, file: HubFile) -> str:

@@ -7,26 +7,16 @@ they come, per token. On CPUs without bfloat16 instructions this is two to four 
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from voicechat.assemble.store import AssembleError, new_file
-from voicechat.assemble.tensors import (
-    Floats,
-    Job,
-    TensorSpec,
-    bfloat16,
-    from_bfloat16,
-    quantize_rows,
-    write_safetensors,
-)
 
-T = TypeVar("T")
+_BLOCK_ROWS = 1 << 13
 
 QUANTIZATION_CONFIG: dict[str, Any] = {
     "quant_method": "compressed-tensors",
@@ -55,18 +45,23 @@ def is_linear(name: str) -> bool:
     return name.endswith("_proj.weight") or name == "lm_head.weight"
 
 
-def int8_job(name: str, shape: tuple[int, ...], rows: Callable[[], Iterable[Floats]]) -> Job:
-    """The job that writes one matrix as int8 weight ``[out, in]`` and bfloat16 scale ``[out, 1]``."""
+def quantize_rows(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Symmetric int8 per row (output channel) of float32: ``values[o, i] ~ q[o, i] * scale[o, 0]``, scales bfloat16."""
+    low, high = values.aminmax(dim=1, keepdim=True)
+    scale = (torch.maximum(-low, high) / 127).clamp(min=1e-12).bfloat16()
+    return (values / scale.float()).round_().clamp_(-127, 127).to(torch.int8), scale
 
-    def blocks() -> Iterator[bytes]:
-        scales = []
-        for block in rows():
-            quantized, scale = quantize_rows(block)
-            scales.append(bfloat16(scale).tobytes())
-            yield quantized.tobytes()
-        yield b"".join(scales)
 
-    return Job((TensorSpec(name, "I8", shape), TensorSpec(f"{name}_scale", "BF16", (shape[0], 1))), blocks)
+def int8_tensors(name: str, values: Tensor) -> dict[str, Tensor]:
+    """One matrix as int8 weight ``[out, in]`` and bfloat16 scale ``[out, 1]``, by their names."""
+    parts = [quantize_rows(block) for block in values.split(_BLOCK_ROWS)]  # not all at once, to save memory
+    quantized, scales = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return {name: quantized, f"{name}_scale": scales}
+
+
+def save(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write ``tensors`` as transformers and vLLM read them."""
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def quantize_folder(folder: Path) -> None:
@@ -77,29 +72,12 @@ def quantize_folder(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if config.get("tie_word_embeddings", True) or "quantization_config" in config:
         raise AssembleError(f"{folder}: only plain models with an output matrix of their own can be quantised")
-    source = folder / "model.safetensors"
-    data = source.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    header.pop("__metadata__", None)
-    body = memoryview(data)[8 + length :]
-    jobs = []
-    for name, entry in header.items():
-        if entry["dtype"] != "BF16":
-            raise AssembleError(f"{folder}: {name} is {entry['dtype']}, not BF16")
-        shape = tuple(entry["shape"])
-        start, end = entry["data_offsets"]
-        raw = bytes(body[start:end])
-        if is_linear(name):
-            values = from_bfloat16(np.frombuffer(raw, dtype=np.uint16).reshape(shape))
-            jobs.append(int8_job(name, shape, partial(_once, values)))
-        else:
-            jobs.append(Job((TensorSpec(name, "BF16", shape),), partial(_once, raw)))
-    with new_file(source) as unfinished:
-        write_safetensors(unfinished, jobs, lambda _bytes: None)
+    tensors: dict[str, Tensor] = {}
+    for name, values in load_file(folder / "model.safetensors").items():
+        if values.dtype != torch.bfloat16:
+            raise AssembleError(f"{folder}: {name} is {values.dtype}, not bfloat16")
+        tensors |= int8_tensors(name, values.float()) if is_linear(name) else {name: values}
+    with new_file(folder / "model.safetensors") as unfinished:
+        save(unfinished, tensors)
     config["quantization_config"] = QUANTIZATION_CONFIG
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-
-
-def _once(block: T) -> Iterator[T]:
-    yield block
