@@ -1,9 +1,17 @@
 // One call to the server: microphone, loudspeaker and event channel over WebRTC. Knows nothing of the page.
 
 const CALLS = "v1/realtime/calls";
+const ICE_SERVERS = "v1/realtime/ice_servers";
 const CONNECT_MS = 15_000;
 const GATHER_MS = 400;
-const LOST_MS = 5_000;
+const RELAY_GATHER_MS = 2_000;
+const DOUBT_MS = 2_500; // how long a connection may be in doubt before another way is looked for
+const AGAIN_MS = 1_000;
+const REACH_MS = 5_000;
+const LOST_MS = 30_000; // the server gives a silent client up then, too
+
+const OFFLINE = "The server can't be reached. Is it running?";
+const LOST = "The connection was lost.";
 
 /** A failure with a message for people and a `code` for the page. */
 export class CallError extends Error {
@@ -25,7 +33,11 @@ export class Call extends EventTarget {
   #key;
   #voice;
   #over = false;
-  #lostTimer = 0;
+  #gatherMs = GATHER_MS;
+  #restartTimer = 0;
+  #doubtedSince = 0; // 0: the connection is good
+  #restarting = false;
+  #networkChanged = () => this.#restartSoon(0);
 
   /** `voice` is the name of one; empty: the server's choice. */
   constructor(key = "", voice = "") {
@@ -45,9 +57,11 @@ export class Call extends EventTarget {
   /** Connects; resolves once events flow. Rejects with CallError. */
   async start({ withMicrophone = true } = {}) {
     try {
+      const servers = this.#iceServers();
+      servers.catch(() => {}); // awaited below, unless the microphone fails first
       if (withMicrophone) this.#microphone = await openMicrophone();
       if (this.#over) throw new CallError("ended", "The call was ended.");
-      await this.#connect();
+      await this.#connect(await servers);
     } catch (error) {
       this.#release();
       throw error instanceof CallError ? error : new CallError("failed", `The call failed: ${error.message}`);
@@ -67,9 +81,23 @@ export class Call extends EventTarget {
     this.#finish(null);
   }
 
-  async #connect() {
-    const peer = new RTCPeerConnection({ iceServers: [] });
+  /** What helps to reach the server, as an RTCConfiguration. */
+  async #iceServers() {
+    let response;
+    try {
+      response = await fetch(ICE_SERVERS, { headers: this.#authorization() });
+    } catch {
+      throw new CallError("offline", OFFLINE);
+    }
+    if (response.status !== 200) throw refusal(response.status, await response.text());
+    const { ice_servers: iceServers, ice_transport_policy: iceTransportPolicy } = await response.json();
+    return { iceServers, iceTransportPolicy };
+  }
+
+  async #connect(configuration) {
+    const peer = new RTCPeerConnection(configuration);
     this.#peer = peer;
+    if (configuration.iceServers.length) this.#gatherMs = RELAY_GATHER_MS;
     peer.addEventListener("track", ({ track, streams }) => {
       this.#emit("track", streams[0] ?? new MediaStream([track]));
     });
@@ -98,11 +126,13 @@ export class Call extends EventTarget {
     });
 
     await peer.setLocalDescription();
-    await gathered(peer);
+    await gathered(peer, this.#gatherMs);
     const answer = await this.#offer(peer.localDescription.sdp);
     if (this.#over) throw new CallError("ended", "The call was ended.");
     await peer.setRemoteDescription({ type: "answer", sdp: answer });
     await opened;
+    addEventListener("online", this.#networkChanged);
+    navigator.connection?.addEventListener("change", this.#networkChanged);
   }
 
   async #offer(sdp) {
@@ -114,7 +144,7 @@ export class Call extends EventTarget {
       form.append("session", JSON.stringify({ type: "realtime", audio: { output } }));
       response = await fetch(CALLS, { method: "POST", headers: this.#authorization(), body: form });
     } catch {
-      throw new CallError("offline", "The server can't be reached. Is it running?");
+      throw new CallError("offline", OFFLINE);
     }
     const body = await response.text();
     if (response.status === 201) {
@@ -125,10 +155,51 @@ export class Call extends EventTarget {
   }
 
   #watch(state) {
-    clearTimeout(this.#lostTimer);
-    const message = "The connection was lost.";
-    if (state === "failed") this.#lose("lost", message);
-    if (state === "disconnected") this.#lostTimer = setTimeout(() => this.#lose("lost", message), LOST_MS);
+    if (state === "connected") {
+      clearTimeout(this.#restartTimer);
+      this.#restartTimer = this.#doubtedSince = 0;
+    }
+    if (state === "failed") this.#restartSoon(0);
+    if (state === "disconnected") this.#restartSoon(DOUBT_MS);
+  }
+
+  /** Looks for another way to the server (an ICE restart) in `wait` ms, unless the connection is good again by then. */
+  #restartSoon(wait) {
+    if (this.#over || !this.#location) return;
+    clearTimeout(this.#restartTimer);
+    this.#doubtedSince ||= performance.now();
+    this.#restartTimer = setTimeout(() => this.#restart(), wait);
+  }
+
+  async #restart() {
+    if (this.#over || this.#restarting) return;
+    this.#restarting = true;
+    const peer = this.#peer;
+    try {
+      peer.restartIce();
+      await peer.setLocalDescription(await peer.createOffer());
+      await gathered(peer, this.#gatherMs);
+      const sdp = peer.localDescription.sdp;
+      const headers = { ...this.#authorization(), "Content-Type": "application/sdp" };
+      const response = await fetch(this.#callPath(), { method: "POST", headers, body: sdp, signal: AbortSignal.timeout(REACH_MS) });
+      if (this.#over) return;
+      if (response.status === 404) return this.#lose("lost", LOST);
+      if (response.status !== 200) throw new Error(`the server answered ${response.status}`);
+      await peer.setRemoteDescription({ type: "answer", sdp: await response.text() });
+    } catch {
+      if (this.#over) return;
+      if (peer.signalingState === "have-local-offer") await peer.setLocalDescription({ type: "rollback" });
+    } finally {
+      this.#restarting = false;
+    }
+    if (this.#over || !this.#doubtedSince) return;
+    if (performance.now() - this.#doubtedSince > LOST_MS) this.#lose("lost", LOST);
+    else if (peer.connectionState === "connected") this.#doubtedSince = 0;
+    else this.#restartSoon(peer.connectionState === "connecting" ? 3 * AGAIN_MS : AGAIN_MS);
+  }
+
+  #callPath() {
+    return new URL(this.#location, location.href).pathname;
   }
 
   #lose(code, message) {
@@ -143,14 +214,15 @@ export class Call extends EventTarget {
 
   #release() {
     this.#over = true;
-    clearTimeout(this.#lostTimer);
+    clearTimeout(this.#restartTimer);
+    removeEventListener("online", this.#networkChanged);
+    navigator.connection?.removeEventListener("change", this.#networkChanged);
     for (const track of this.#microphone?.getTracks() ?? []) track.stop();
     const tells = this.#channel?.readyState === "open"; // closing it tells the server
     this.#channel?.close();
     this.#peer?.close();
     if (this.#location && !tells) {
-      const path = new URL(this.#location, location.href).pathname;
-      fetch(`${path}/hangup`, { method: "POST", keepalive: true, headers: this.#authorization() }).catch(() => {});
+      fetch(`${this.#callPath()}/hangup`, { method: "POST", keepalive: true, headers: this.#authorization() }).catch(() => {});
       this.#location = null;
     }
   }
@@ -186,11 +258,11 @@ async function openMicrophone() {
 }
 
 /** Waits until all addresses are known, but not for long: the server learns missing ones by itself. */
-function gathered(peer) {
+function gathered(peer, milliseconds) {
   return new Promise((resolve) => {
     const check = () => peer.iceGatheringState === "complete" && resolve();
     peer.addEventListener("icegatheringstatechange", check);
-    setTimeout(resolve, GATHER_MS);
+    setTimeout(resolve, milliseconds);
     check();
   });
 }

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from tests.cascade_double import TONE_HZ, TONE_LEVEL, DoubleCascade
 from tests.rtc_client import Client
 from tests.speech import rms, silence, voice
-from voicechat.faces import client_secrets, webrtc
+from voicechat.faces import client_secrets, realtime_ws, webrtc
 from voicechat.faces.errors import error_middleware
 from voicechat.media.ice import IceSettings
 from voicechat.media.rtc import PeerSettings
@@ -38,6 +38,7 @@ class Server:
     async def __aenter__(self) -> "Server":
         app = web.Application(middlewares=[error_middleware])
         client_secrets.setup(app, self.cascade)
+        realtime_ws.setup(app, self.cascade)
         self.table = webrtc.setup(app, self.cascade, self.settings)
         self.runner = web.AppRunner(app)
         await self.runner.setup()

@@ -18,7 +18,7 @@ REQUEST_ID = web.RequestKey("request_id", str)
 PROTECTED = "/v1/"
 
 _KEY_PROTOCOL = "openai-insecure-api-key."
-_REALTIME, _CALLS = "/v1/realtime", "/v1/realtime/calls"
+_REALTIME, _CALLS, _ICE_SERVERS = "/v1/realtime", "/v1/realtime/calls", "/v1/realtime/ice_servers"
 
 
 def bearer_token(request: web.Request) -> str | None:
@@ -39,7 +39,7 @@ def credential(request: web.Request) -> str | None:
 
 def _takes_secret(path: str) -> bool:
     """True where a client secret opens the door: realtime sessions, and nothing else."""
-    return path in (_REALTIME, _CALLS) or path.startswith(f"{_CALLS}/")
+    return path in (_REALTIME, _CALLS, _ICE_SERVERS) or path.startswith(f"{_CALLS}/")
 
 
 def auth_middleware(api_keys: Sequence[str]) -> Middleware:

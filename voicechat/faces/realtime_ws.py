@@ -16,6 +16,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from voicechat.contract.cascade import Cascade
 from voicechat.contract.sound import Pcm
+from voicechat.faces import sideband
 from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import allowed_origin, credential
 from voicechat.faces.client_secrets import SECRETS, ClientSecrets
@@ -196,18 +197,20 @@ class WsFace:
         self._secrets = secrets
         self._share = share
         self._live: set[WsTransport] = set()
+        self._aside = 0  # of them, those that only join a call
         self._admitted = admitted
         admitted.add(self.__len__)
         self._empty = asyncio.Event()
         self._empty.set()
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self._live) - self._aside
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One session, from handshake to close."""
         await self._share.turn()
-        config = self._config(request)
+        call_id = request.query.get("call_id")
+        joined = self._joined(request, call_id) if call_id else self._config(request)
         settings = self._settings
         ws = web.WebSocketResponse(
             protocols=(PROTOCOL,),
@@ -220,7 +223,9 @@ class WsFace:
             message = "This address speaks WebSocket; over HTTP there is /v1/realtime/calls."
             raise ApiError(426, message, code="upgrade_required", headers={"Upgrade": "websocket"})
         transport = WsTransport(ws, request, settings.write_timeout, self._share)
+        aside = not isinstance(joined, SessionConfig)
         self._live.add(transport)
+        self._aside += aside
         self._empty.clear()
         try:
             await ws.prepare(request)
@@ -228,9 +233,13 @@ class WsFace:
                 await self._refuse_beta(ws)
                 return ws
             await self._share.turn()
-            await self._serve(ws, transport, config)
+            if isinstance(joined, SessionConfig):
+                await self._serve(ws, transport, joined)
+            else:
+                await sideband.serve(ws, transport, joined, _parse)
         finally:
             self._live.discard(transport)
+            self._aside -= aside
             if not self._live:
                 self._empty.set()
         return ws
@@ -248,8 +257,6 @@ class WsFace:
     def _config(self, request: web.Request) -> SessionConfig:
         """The settings of a new session; refuses what can't be served before the handshake."""
         query = request.query
-        if query.get("call_id"):
-            raise ApiError(400, "Joining a call is not supported.", code="unsupported_value", param="call_id")
         if query.get("intent", "conversation") == "transcription":
             raise ApiError(400, "There are no transcription sessions.", code="unsupported_value", param="intent")
         if not self._cascade.ready:
@@ -260,9 +267,7 @@ class WsFace:
             raise ApiError(503, message, kind=SERVER, code="overloaded", headers={"Retry-After": "10"})
         model = self._cascade.model
         secret = self._secrets.find(credential(request))
-        if secret is None and not self._settings.keyed and self._is_foreign(request):
-            message = "Pages of this origin may not connect; see the server's setting allowed_origins."
-            raise ApiError(403, message, code="origin_not_allowed")
+        self._check_origin(request, secret is not None)
         config = SessionConfig(self._settings.instructions, model.default_voice) if secret is None else secret.config
         name = query.get("model")
         if not name:
@@ -271,6 +276,15 @@ class WsFace:
             return config.updated({"model": name}, model)
         except ClientError as error:
             raise ApiError(400, error.message, code=error.code, param="model") from None
+
+    def _joined(self, request: web.Request, call_id: str) -> sideband.Joinable:
+        self._check_origin(request, self._secrets.find(credential(request)) is not None)
+        return sideband.find(request, call_id)
+
+    def _check_origin(self, request: web.Request, known: bool) -> None:
+        if not known and not self._settings.keyed and self._is_foreign(request):
+            message = "Pages of this origin may not connect; see the server's setting allowed_origins."
+            raise ApiError(403, message, code="origin_not_allowed")
 
     def _is_foreign(self, request: web.Request) -> bool:
         """True if a page of another site asks."""

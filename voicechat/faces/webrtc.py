@@ -1,7 +1,9 @@
 """The realtime face over WebRTC: calls are made and hung up over HTTP, everything else goes over the connection.
 
 ``POST /v1/realtime/calls`` takes an SDP offer (``application/sdp``, or multipart with ``sdp`` and ``session``) and
-answers 201 with the SDP answer and the call's ``Location``; ``POST /v1/realtime/calls/{id}/hangup`` ends it.
+answers 201 with the SDP answer and the call's ``Location``. ``POST`` of another offer to that location renews the call:
+an ICE restart when the network has changed, other directions, or a connection made anew; session and reply go on.
+``POST /v1/realtime/calls/{id}/hangup`` ends it. ``GET /v1/realtime/ice_servers`` names STUN and TURN servers to use.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ from voicechat.contract.cascade import Cascade
 from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import credential
 from voicechat.faces.client_secrets import SECRETS
-from voicechat.faces.errors import SERVER, ApiError
+from voicechat.faces.errors import SERVER, ApiError, json_response
 from voicechat.faces.realtime_share import LoopShare, loop_share
 from voicechat.faces.realtime_shell import detecting, new_id
+from voicechat.faces.sideband import CALLS
 from voicechat.faces.webrtc_session import VoiceSession
+from voicechat.media import ice
 from voicechat.media.aioice_adapter import UdpPorts
 from voicechat.media.detectors import Detectors
 from voicechat.media.playout import Playout
-from voicechat.media.rtc import MAX_OFFER_BYTES, BadOffer, Peer, PeerSettings
+from voicechat.media.rtc import MAX_OFFER_BYTES, BadOffer, NoAddress, Peer, PeerSettings
 from voicechat.realtime.client_events import load_json
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.session import SessionLimits
@@ -126,6 +130,16 @@ class CallTable:
                 call.peer.end("it was never answered")
         return call_id, answer
 
+    async def renew(self, call_id: str, offer: str) -> str | None:
+        """The SDP answer to a later offer of a call; None if there is no such call. Raises :class:`BadOffer`."""
+        call = self._calls.get(call_id)
+        return None if call is None else await call.peer.renew(offer)
+
+    def session(self, call_id: str) -> VoiceSession | None:
+        """The session of a live call."""
+        call = self._calls.get(call_id)
+        return None if call is None else call.session
+
     def hang_up(self, call_id: str) -> bool:
         """End a call; False if there is no such call."""
         call = self._calls.get(call_id)
@@ -178,6 +192,7 @@ class _Handler:
 def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> CallTable:
     """Add this face's routes to ``app``; its calls end when the application shuts down."""
     table = CallTable(cascade, settings, admission(app), loop_share(app))
+    app[CALLS] = table.session
 
     async def create(request: web.Request) -> web.Response:
         offer, session = await _read_offer(request)
@@ -199,10 +214,38 @@ def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> Call
             call_id, answer = await table.open(offer, config)
         except BadOffer as error:
             raise ApiError(400, str(error), code="invalid_offer", param="sdp") from None
+        except NoAddress as error:
+            raise ApiError(503, f"{str(error).capitalize()}.", kind=SERVER, code="no_address") from None
         except ClientError as error:
             raise ApiError(400, error.message, code=error.code, param=error.param) from None
         location = {"Location": f"/v1/realtime/calls/{call_id}"}
         return web.Response(status=201, text=answer, content_type="application/sdp", headers=location)
+
+    async def renew(request: web.Request) -> web.Response:
+        offer, session = await _read_offer(request)
+        if session is not None:
+            message = "The session of a live call is changed by session.update, over its event channel."
+            raise ApiError(400, message, code="unsupported_value", param="session")
+        try:
+            answer = await table.renew(request.match_info["call_id"], offer)
+        except BadOffer as error:
+            raise ApiError(400, str(error), code="invalid_offer", param="sdp") from None
+        except NoAddress as error:
+            raise ApiError(503, f"{str(error).capitalize()}.", kind=SERVER, code="no_address") from None
+        if answer is None:
+            raise ApiError(404, "There is no such call.", code="call_not_found", param="call_id")
+        return web.Response(text=answer, content_type="application/sdp")
+
+    async def misplaced(request: web.Request) -> web.Response:
+        message = "Offers are posted to /v1/realtime/calls; /v1/realtime itself speaks WebSocket."
+        raise ApiError(400, message, code="wrong_url")
+
+    async def ice_servers(_: web.Request) -> web.Response:
+        now = time.time()
+        servers = [server.to_dict(now) for server in settings.peer.ice.servers]
+        policy = "relay" if settings.peer.ice.relay_only else "all"
+        found = {"ice_servers": servers, "ice_transport_policy": policy, "ttl": ice.TTL_S}
+        return json_response(found, headers={"Cache-Control": "no-store"})
 
     async def hang_up(request: web.Request) -> web.Response:
         if not table.hang_up(request.match_info["call_id"]):
@@ -213,7 +256,10 @@ def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> Call
         await table.close()
 
     app.router.add_post("/v1/realtime/calls", create)
+    app.router.add_post("/v1/realtime/calls/{call_id}", renew)
     app.router.add_post("/v1/realtime/calls/{call_id}/hangup", hang_up)
+    app.router.add_post("/v1/realtime", misplaced)
+    app.router.add_get("/v1/realtime/ice_servers", ice_servers)
     app.on_shutdown.append(on_shutdown)
     return table
 

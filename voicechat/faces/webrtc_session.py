@@ -11,6 +11,7 @@ from voicechat.contract.cascade import Cascade
 from voicechat.contract.sound import PCM_RATE, EarsPcm, Pcm
 from voicechat.faces.realtime_share import LoopShare
 from voicechat.faces.realtime_shell import TRANSCRIBE_TIMEOUT_S, Shell, new_id
+from voicechat.faces.sideband import Listener
 from voicechat.media.detectors import Detectors
 from voicechat.media.playout import Playout, PlayoutFrame
 from voicechat.realtime.client_events import ClientEvent, parse_event
@@ -21,6 +22,8 @@ from voicechat.realtime.settings import SessionConfig
 
 MAX_MESSAGE = 256 * 1024
 """Longer messages are answered with an error. aiortc tells clients the same bound."""
+
+CLOSE_NORMAL = 1000
 
 MAX_QUEUED_SAMPLES = 60 * PCM_RATE
 """Sound made ahead of what is played, at most; the cascade waits beyond it."""
@@ -59,6 +62,8 @@ class VoiceSession:
         self._playout = playout
         self._send = send
         self._end = end
+        self._listeners: list[Listener] = []
+        self._opened = False
         self._session = Session(session_id, cascade.model, config, limits, new_id, expires_at=expires_at)
         self._shell = Shell(self._session, cascade, self, clock, transcribe_timeout, detectors, share)
 
@@ -70,8 +75,12 @@ class VoiceSession:
     # -- what the peer calls ------------------------------------------------------------------------------------------
 
     def on_open(self) -> None:
-        """The event channel is open."""
-        self._shell.open()
+        """The event channel is open; again if the client has made its connection anew."""
+        if self._opened:
+            self._send(_json(self._created()))
+        else:
+            self._opened = True
+            self._shell.open()
 
     def on_message(self, text: str) -> None:
         """A client event."""
@@ -80,6 +89,20 @@ class VoiceSession:
             self._shell.on_event(ClientEvent(None, None, ClientError(message, code="message_too_long")))
         else:
             self._shell.on_event(parse_event(text))
+
+    def on_event(self, event: ClientEvent) -> None:
+        """A client event that came another way."""
+        self._shell.on_event(event)
+
+    def attach(self, listener: Listener) -> None:
+        """Tell ``listener`` of the session as it is, and of all events that follow."""
+        self._listeners.append(listener)
+        listener.send(self._created())
+
+    def detach(self, listener: Listener) -> None:
+        """Tell it no more."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
 
     def on_audio(self, frame: EarsPcm) -> None:
         """20 ms from the microphone."""
@@ -102,6 +125,8 @@ class VoiceSession:
         """The peer is gone: stop everything. Idempotent."""
         self._shell.close(reason)
         self._playout.clear()
+        for listener in self._listeners:
+            listener.close(CLOSE_NORMAL, reason)
 
     async def wait_closed(self) -> None:
         """Wait until the tasks of a closed session have ended."""
@@ -110,8 +135,10 @@ class VoiceSession:
     # -- what the shell calls -----------------------------------------------------------------------------------------
 
     def send(self, event: Event) -> None:
-        """Send an event over the channel."""
-        self._send(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+        """Send an event over the channel, and to all who listen."""
+        self._send(_json(event))
+        for listener in self._listeners:
+            listener.send(event)
 
     def begin_audio(self, begin: BeginAudio) -> None:
         """A part begins: a new stream of the playout."""
@@ -144,3 +171,10 @@ class VoiceSession:
         """Wait while a minute of sound is queued."""
         if (ahead := self._playout.queued - MAX_QUEUED_SAMPLES) > 0:
             await asyncio.sleep(ahead / PCM_RATE)
+
+    def _created(self) -> Event:
+        return {"type": "session.created", "event_id": new_id("event"), "session": self._session.to_dict()}
+
+
+def _json(event: Event) -> str:
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))

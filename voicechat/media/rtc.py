@@ -33,7 +33,7 @@ from voicechat.media.rtp import RtpReader, parse_rtp
 from voicechat.media.sdp import MAX_OFFER_BYTES, BadOffer, Offer
 from voicechat.media.sender import Sender
 
-__all__ = ["CHANNEL", "MAX_OFFER_BYTES", "BadOffer", "Peer", "PeerHandler", "PeerSettings"]
+__all__ = ["CHANNEL", "MAX_OFFER_BYTES", "BadOffer", "NoAddress", "Peer", "PeerHandler", "PeerSettings"]
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,10 @@ AWAY_S = 0.8
 _ASK_S = 0.25
 _ASLEEP_S = 0.5
 """When this process itself did not run for so long, what came meanwhile is still to be read."""
+
+
+class NoAddress(RuntimeError):
+    """This machine has no network address that the settings let a client use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,7 @@ class Peer:
 
     async def answer(self, offer: str) -> str:
         """The SDP answer to the first offer; from then on the peer is live. Raises :class:`BadOffer` (the peer is
-        closed), RuntimeError if there is no address to offer."""
+        closed), :class:`NoAddress`."""
         try:
             text = await self._answer(sdp.parse(offer))
         except BaseException as error:
@@ -151,8 +155,8 @@ class Peer:
 
     async def renew(self, offer: str) -> str:
         """The SDP answer to a later offer: other directions, new addresses (an ICE restart, RFC 8445 section 9), or a
-        connection made anew by the same client. Raises :class:`BadOffer` (the peer goes on as before), RuntimeError if
-        there is no address to offer."""
+        connection made anew by the same client. Raises :class:`BadOffer` (the peer goes on as before),
+        :class:`NoAddress`."""
         return await self._answer(sdp.parse(offer))
 
     def send(self, text: str) -> bool:
@@ -213,6 +217,8 @@ class Peer:
         if self._closing is None and self._timer is None:
             self._ticked = time.monotonic()
             self._tick()
+            if self._offer is not None and self._offer.data is None:
+                self._handler.on_open()  # there will be no channel: events go nowhere, or to who joins the call
 
     def on_line_down(self, reason: str) -> None:
         """The connection is over."""
@@ -242,7 +248,7 @@ class Peer:
         candidates = link.candidates()
         if not candidates:
             await link.close()
-            raise RuntimeError("no network address can be offered to the client: see the settings rtc.*")
+            raise NoAddress("no network address can be offered to the client: see the settings rtc.*")
         if not same or line is None:
             line = self._new_line(offer)
         self._take_codec(offer)
