@@ -64,6 +64,12 @@ def _add_realtime_arguments(parser: argparse.ArgumentParser) -> None:
         "--transport", choices=("ws", "webrtc", "both"), default="both", help="what the sessions go over (both)"
     )
     parser.add_argument(
+        "--script",
+        choices=("tuning", "held-out"),
+        default="held-out",
+        help="the set that turn-taking is tuned on, or the one that it is only measured on (held-out)",
+    )
+    parser.add_argument(
         "--turns", type=_positive, metavar="N", help="turns over each transport, of all kinds (36); with --only: all"
     )
     parser.add_argument("--only", default="", metavar="NAME", help="only turns whose name begins so, such as pause")

@@ -26,7 +26,7 @@ from voicechat.bench.realtime_scene import PROMPTS, Trace, act
 from voicechat.bench.realtime_trace import Line, LineError
 from voicechat.bench.realtime_ws import WsLine
 from voicechat.bench.script import Effect, Entry, Recording, Speech
-from voicechat.bench.script_set import Studio, chosen, entries
+from voicechat.bench.script_set import SETS, Studio, chosen, entries
 from voicechat.bench.script_voices import missing
 from voicechat.bench.served import say, serving, settings_of
 
@@ -205,7 +205,8 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
         "detection": options.detection,
         "eagerness": (options.eagerness or "auto") if options.detection == "semantic_vad" else None,
         "voices": list(dict.fromkeys(recording.voice for recording in recordings)),
-        "missing": missing(),
+        "missing": missing(SETS[options.script].voices),
+        "set": options.script,
         "script": total,
         "server": options.server,
         "overrides": list(options.overrides),
@@ -237,8 +238,9 @@ def _recordings(
 ) -> tuple[list[Recording], Recording, dict[tuple[int, str], Recording], int]:
     """The recordings of this run, the question to warm up with, the prompts by (speaker, text), and how many entries
     there are in all."""
-    studio = Studio(data / "bench-voices")
-    possible = studio.possible(entries())
+    texts = SETS[options.script]
+    studio = Studio(data / "bench-voices", texts)
+    possible = studio.possible(entries(texts))
     wanted = [entry for entry in possible if entry.name.startswith(options.only)]
     if not wanted:
         raise BenchError(f"no entry's name begins with {options.only!r}", 2)

@@ -76,11 +76,20 @@ class Speech:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A part of a recording that another package brings along: its file, from and to in seconds."""
+    """A part of a recording that another package brings along: its file, from and to in seconds (to 0: its end)."""
 
     file: str
-    start_s: float
-    end_s: float
+    start_s: float = 0.0
+    end_s: float = 0.0
+    level_db: float = SPEECH_DB
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """Recordings, one after the other, with so many milliseconds without voice between them."""
+
+    files: tuple[str, ...]
+    pauses_ms: tuple[int, ...]
     level_db: float = SPEECH_DB
 
 
@@ -93,7 +102,7 @@ class Effect:
     level_db: float = SPEECH_DB
 
 
-Source = Speech | Excerpt | Effect
+Source = Speech | Excerpt | Splice | Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +205,25 @@ def with_pauses(sound: Floats, text: str, pauses: list[Pause]) -> tuple[Floats, 
             at += gap
         parts.append(part)
         spans.append((at + first, at + last))
+        at += len(part)
+    return np.concatenate(parts), spans
+
+
+def spliced(sounds: list[Floats], pauses_ms: tuple[int, ...]) -> tuple[Floats, list[tuple[int, int]]]:
+    """``sounds`` without what is silent around their voices, and with these pauses between; and their voiced parts."""
+    parts: list[Floats] = []
+    spans: list[tuple[int, int]] = []
+    at = 0
+    for sound, pause in zip(sounds, (0, *pauses_ms), strict=True):
+        first, last = voiced_span(sound)
+        start = max(0, first - _EDGE)
+        part = _faded(sound[start : last + 1 + _EDGE])
+        if spans:
+            gap = max(0, pause * SOUND_RATE // 1000 - (at - 1 - spans[-1][1]) - (first - start))
+            parts.append(np.zeros(gap, np.float32))
+            at += gap
+        parts.append(part)
+        spans.append((at + first - start, at + last - start))
         at += len(part)
     return np.concatenate(parts), spans
 

@@ -90,6 +90,41 @@ def door(seed: int) -> Floats:
     return _float(sound)
 
 
+def sneeze(seed: int) -> Floats:
+    """Breath is drawn in, and bursts out, with a hoarse voice that dies away in it."""
+    rng = np.random.default_rng(seed)
+    drawn = _unit(_band(rng, rng.uniform(0.25, 0.4), 800, 6000)) * 0.25
+    drawn *= np.linspace(0.1, 1.0, len(drawn)) ** 2
+    length = rng.uniform(0.25, 0.4)
+    out = _unit(_band(rng, length, 900, 9000)) * _decay(length, 0.004, length / 4)
+    voiced = _unit(_resonant(_pulses(rng, length / 2, 240, 150, 0.1), ((650, 150), (1700, 250))))
+    out[: len(voiced)] += 0.4 * voiced * _decay(length / 2, 0.01, length / 6)[: len(voiced)]
+    return _float(np.concatenate([drawn, np.zeros(int(0.04 * SOUND_RATE)), 1.6 * out]))
+
+
+def keys(seed: int) -> Floats:
+    """A bunch of keys: many short bright rings."""
+    rng = np.random.default_rng(seed)
+    sound = np.zeros(int(1.6 * SOUND_RATE))
+    for _ in range(rng.integers(14, 26)):
+        ring = np.zeros(int(0.12 * SOUND_RATE))
+        t = np.arange(len(ring)) / SOUND_RATE
+        for _ in range(4):
+            ring += np.sin(2 * np.pi * rng.uniform(2500, 9500) * t + rng.uniform(0, 6)) * np.exp(-t / 0.025)
+        _add(sound, rng.uniform(0.02, 1.45), rng.uniform(0.3, 1.0) * ring)
+    return _float(sound)
+
+
+def knock(seed: int) -> Floats:
+    """Somebody knocks at a wooden door, two to four times."""
+    rng = np.random.default_rng(seed)
+    sound = np.zeros(int(1.3 * SOUND_RATE))
+    for index in range(2 + seed % 3):
+        wood = _unit(_resonant(_band(rng, 0.12, 80, 2500), ((190, 60), (420, 90), (900, 200))))
+        _add(sound, 0.02 + index * rng.uniform(0.2, 0.28), wood * _decay(0.12, 0.001, 0.022))
+    return _float(sound)
+
+
 def hum(seed: int) -> Floats:
     """ "Mm-hm": two nasal syllables with a breath between them, the second one higher."""
     rng = np.random.default_rng(seed)
@@ -125,6 +160,27 @@ def street(seed: int) -> Floats:
     return _float(sound)
 
 
+def rain(seed: int) -> Floats:
+    """Rain on a window: a wide hiss, and drops. A loop."""
+    rng = np.random.default_rng(seed)
+    count = int(LOOP_S * SOUND_RATE)
+    sound = _unit(_coloured(rng, count, 0.4, 300, 9000))
+    for _ in range(160):
+        drop = _unit(_band(rng, 0.01, 1500, 7000)) * _decay(0.01, 0.0004, 0.002)
+        _add(sound, rng.uniform(0, LOOP_S - 0.02), rng.uniform(0.5, 2.5) * drop)
+    return _float(sound)
+
+
+def kettle(seed: int) -> Floats:
+    """Water that boils: a rumble with bubbles, and a thin whistle that wavers. A loop."""
+    rng = np.random.default_rng(seed)
+    count = int(LOOP_S * SOUND_RATE)
+    t = np.arange(count) / SOUND_RATE
+    bubbles = 1 + 0.4 * _unit(_coloured(rng, count, 0.0, 8, 40))
+    whistle = np.sin(2 * np.pi * (2100 * t + 6 * np.sin(2 * np.pi * 3 * t / LOOP_S)))
+    return _float(_unit(_coloured(rng, count, 1.2, 100, 4000)) * bubbles + 0.2 * whistle)
+
+
 def babble(voices: list[Floats]) -> Floats:
     """Many people talk at once: ``voices`` over one another, each twice, from where the one before is half done. A
     loop."""
@@ -142,10 +198,11 @@ def babble(voices: list[Floats]) -> Floats:
 
 EFFECTS: dict[str, Callable[[int], Floats]] = {
     "cough": cough, "throat": throat, "clap": clap, "typing": typing, "door": door, "mm-hm": hum,
+    "sneeze": sneeze, "keys": keys, "knock": knock,
 }  # fmt: skip
 """Single sounds."""
 
-BACKGROUNDS: dict[str, Callable[[int], Floats]] = {"fan": fan, "street": street}
+BACKGROUNDS: dict[str, Callable[[int], Floats]] = {"fan": fan, "street": street, "rain": rain, "kettle": kettle}
 """Loops; ``babble`` is one too, but needs voices."""
 
 

