@@ -70,7 +70,16 @@ def _add_realtime_arguments(parser: argparse.ArgumentParser) -> None:
         help="the set that turn-taking is tuned on, or the one that it is only measured on (held-out)",
     )
     parser.add_argument(
-        "--turns", type=_positive, metavar="N", help="turns over each transport, of all kinds (36); with --only: all"
+        "--simulate",
+        action="store_true",
+        help="without a server and without waiting: the sessions on a simulated clock, with the real detectors and ASR",
+    )
+    parser.add_argument("--processes", type=_positive, default=1, metavar="N", help="that simulate (1)")
+    parser.add_argument(
+        "--turns",
+        type=_positive,
+        metavar="N",
+        help="turns over each transport, of all kinds (36); with --only or --simulate: all",
     )
     parser.add_argument("--only", default="", metavar="NAME", help="only turns whose name begins so, such as pause")
     parser.add_argument("--warmup", type=_count, default=1, metavar="K", help="questions before, not counted (1)")

@@ -9,7 +9,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import datetime
 import gc
+import shlex
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +20,8 @@ from typing import Any, get_args
 import aiohttp
 from pydantic import TypeAdapter, ValidationError
 
+from voicechat.assemble import assemble
+from voicechat.bench.machine import machine_facts
 from voicechat.bench.outcome import BenchError, Report, outcome
 from voicechat.bench.realtime_judge import Verdict, judge
 from voicechat.bench.realtime_keep import keep
@@ -26,7 +31,7 @@ from voicechat.bench.realtime_scene import PROMPTS, Trace, act
 from voicechat.bench.realtime_trace import Line, LineError
 from voicechat.bench.realtime_ws import WsLine
 from voicechat.bench.script import Effect, Entry, Recording, Speech
-from voicechat.bench.script_set import SETS, Studio, chosen, entries
+from voicechat.bench.script_set import SETS, Studio, chosen, entries, files_of
 from voicechat.bench.script_voices import missing
 from voicechat.bench.served import say, serving, settings_of
 
@@ -38,6 +43,7 @@ _REPLY_TOKENS = 40
 _SHORT = "You are a friendly voice assistant. Answer in one short sentence."
 _LONG = "You are a friendly voice assistant. Answer at length, in many sentences."
 _WARM_UP = "What is the capital of Italy?"
+_SIMULATED = "simulated"
 
 
 def session_of(model: str, detection: str, eagerness: str | None, *, at_length: bool) -> dict[str, Any]:
@@ -158,7 +164,7 @@ def main(options: argparse.Namespace) -> int:
     def begin() -> Coroutine[Any, Any, Report]:
         if options.eagerness is not None and options.detection != "semantic_vad":
             raise BenchError("--eagerness is of semantic_vad", 2)
-        return _run(options)
+        return _simulated(options) if options.simulate else _run(options)
 
     return outcome(options, begin, as_text, lambda report: False)
 
@@ -199,20 +205,8 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
                 say(f"{number + 1:4} of {len(recordings)}  {transport:7} {verdict.name:24} {trouble}")
     if not any(verdict.error is None for verdict in verdicts):
         raise BenchError(f"no turn came about: {verdicts[0].error}")
-    settings = {
-        "transports": list(transports),
-        "turns": len(recordings),
-        "detection": options.detection,
-        "eagerness": (options.eagerness or "auto") if options.detection == "semantic_vad" else None,
-        "voices": list(dict.fromkeys(recording.voice for recording in recordings)),
-        "missing": missing(SETS[options.script].voices),
-        "set": options.script,
-        "script": total,
-        "server": options.server,
-        "overrides": list(options.overrides),
-    }
     return {
-        **served.report(SCHEMA, "realtime", settings),
+        **served.report(SCHEMA, "realtime", _settings(options, recordings, total)),
         "transports": {
             transport: transport_report(
                 [verdict for verdict in verdicts if verdict.transport == transport],
@@ -222,6 +216,60 @@ async def _run(options: argparse.Namespace) -> dict[str, Any]:
             for transport in transports
         },
         "turns": [verdict.to_dict() for verdict in verdicts],
+    }
+
+
+async def _simulated(options: argparse.Namespace) -> dict[str, Any]:
+    from voicechat.bench.simulate import Job, simulate
+
+    if options.server is not None:
+        raise BenchError("--simulate needs no --server", 2)
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    settings = settings_of(options)
+    folder = settings.data_dir.expanduser()
+    recordings, _, prompts, total = await asyncio.to_thread(_recordings, options, folder)
+    paths = await asyncio.to_thread(assemble, settings)
+    transports = TRANSPORTS[options.transport]
+    jobs = []
+    for recording in recordings:
+        asked = tuple(prompts[speaker_of(recording.entry), text] for text in PROMPTS if recording.entry.kind.in_reply)
+        session = session_of(_SIMULATED, options.detection, options.eagerness, at_length=bool(asked))
+        jobs += [Job(transport, recording, asked, session) for transport in transports]
+    memory = folder / "bench-heard.json"
+    verdicts = await asyncio.to_thread(simulate, settings, paths, memory, jobs, processes=options.processes)
+    return {
+        "schema": SCHEMA,
+        "kind": "realtime",
+        "command": shlex.join(["voicechat", *sys.argv[1:]]),
+        "started": started,
+        "settings": _settings(options, recordings, total),
+        "machine": machine_facts(),
+        "model": _SIMULATED,
+        "server_start_s": None,
+        "transports": {
+            transport: transport_report(
+                [verdict for verdict in verdicts if verdict.transport == transport], events=0, checked=False
+            )
+            for transport in transports
+        },
+        "turns": [verdict.to_dict() for verdict in verdicts],
+    }
+
+
+def _settings(options: argparse.Namespace, recordings: Sequence[Recording], total: int) -> dict[str, Any]:
+    """What was run, for the report."""
+    return {
+        "transports": list(TRANSPORTS[options.transport]),
+        "turns": len(recordings),
+        "detection": options.detection,
+        "eagerness": (options.eagerness or "auto") if options.detection == "semantic_vad" else None,
+        "voices": list(dict.fromkeys(recording.voice for recording in recordings)),
+        "missing": missing(SETS[options.script].voices, files_of(entries(SETS[options.script]))),
+        "set": options.script,
+        "simulated": options.simulate,
+        "script": total,
+        "server": options.server,
+        "overrides": list(options.overrides),
     }
 
 
@@ -244,7 +292,8 @@ def _recordings(
     wanted = [entry for entry in possible if entry.name.startswith(options.only)]
     if not wanted:
         raise BenchError(f"no entry's name begins with {options.only!r}", 2)
-    count = options.turns if options.turns is not None or options.only else TURNS
+    all_of_it = options.turns is None and (options.only or options.simulate)
+    count = None if all_of_it else options.turns or TURNS
     script = chosen(wanted, count)
     asking = {speaker_of(entry) for entry in script if entry.kind.in_reply}
     asked = [(speaker, text) for speaker in sorted(asking) for text in PROMPTS]

@@ -122,8 +122,9 @@ def as_text(report: Mapping[str, Any]) -> str:
     settings, machine = report["settings"], report["machine"]
     detection = settings["detection"] + (f" ({settings['eagerness']})" if settings["eagerness"] else "")
     lines = [
-        f"{report['model']}, realtime over {' and '.join(report['transports'])}: {settings['turns']} turns of a set of"
-        f" {settings['script']}, {detection}",
+        f"{report['model']}, realtime over {' and '.join(report['transports'])}: {settings['turns']} turns of the"
+        f" {settings['set']} set of {settings['script']}, {detection}"
+        + (", on a simulated clock" if settings["simulated"] else ""),
         f"voices: {', '.join(settings['voices'])}",
         *([f"more voices with: {', '.join(settings['missing'])}"] if settings["missing"] else []),
         f"{machine['cpu']}, {machine['cores']} cores, load before {machine['load_before']}",

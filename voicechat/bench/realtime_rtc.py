@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fractions
 import json
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -20,7 +19,7 @@ from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCRtp
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
-from voicechat.bench.realtime_trace import FRAME_S, LineError, LiveMicrophone, News, Piece, Record
+from voicechat.bench.realtime_trace import FRAME_S, LineError, LiveMicrophone, News, Piece, Record, now
 
 RATE = 48_000
 FRAME = RATE // 50
@@ -41,10 +40,9 @@ class PacedTrack(MediaStreamTrack):
 
     async def recv(self) -> AudioFrame:
         """The next frame, when it is due."""
-        now = time.perf_counter()
         if self._origin is None:
-            self._origin = now
-        await asyncio.sleep(max(0.0, self._origin + self._frames * FRAME_S - now))
+            self._origin = now()
+        await asyncio.sleep(max(0.0, self._origin + self._frames * FRAME_S - now()))
         frame = AudioFrame.from_ndarray(self._next_frame()[None], format="s16", layout="mono")
         frame.sample_rate, frame.pts, frame.time_base = RATE, self._frames * FRAME, fractions.Fraction(1, RATE)
         self._frames += 1
@@ -71,7 +69,7 @@ class ArrivalLog:
 
     def add(self, packet: Any) -> Any:
         """Called by aiortc for each packet; what the jitter buffer says to it."""
-        self._arrivals.setdefault(packet.timestamp, time.perf_counter())
+        self._arrivals.setdefault(packet.timestamp, now())
         out = self._buffer.add(packet)
         if self._origin is None and out[1] is not None:
             self._origin = out[1].timestamp
@@ -100,7 +98,7 @@ class RtcLine:
         self._connection.addTrack(PacedTrack(self._next_frame))
         self._channel = self._connection.createDataChannel("oai-events")
         self._channel.on("open", self._opened.set)
-        self._channel.on("message", lambda message: self._take(time.perf_counter(), json.loads(message)))
+        self._channel.on("message", lambda message: self._take(now(), json.loads(message)))
         self._connection.on("track", lambda track: self._start(self._listen(track)))
         self._connection.on("connectionstatechange", self._on_state)
 
@@ -159,7 +157,7 @@ class RtcLine:
 
     def _next_frame(self) -> npt.NDArray[np.int16]:
         pcm = self.microphone.next_frame()
-        self.microphone.note(pcm, time.perf_counter())
+        self.microphone.note(pcm, now())
         self.news.tell()
         return pcm
 
@@ -169,13 +167,13 @@ class RtcLine:
                 frame = await track.recv()
             except MediaStreamError:
                 return
-            now = time.perf_counter()
+            played = now()
             samples = frame.to_ndarray().reshape(-1, len(frame.layout.channels)).mean(axis=1)
             arrived = self._arrivals.of(frame.pts) if self._arrivals is not None else None
-            self.record.pieces.append(Piece(now if arrived is None else arrived, now, samples.astype(np.int16)))
+            self.record.pieces.append(Piece(played if arrived is None else arrived, played, samples.astype(np.int16)))
             self.news.tell()
 
-    def _take(self, now: float, event: dict[str, Any]) -> None:
+    def _take(self, received: float, event: dict[str, Any]) -> None:
         match event["type"]:
             case "response.created":
                 self._live.add(event["response"]["id"])
@@ -189,8 +187,8 @@ class RtcLine:
                 self._to_play.discard(event["response_id"])
             case "output_audio_buffer.cleared":
                 self._to_play.discard(event["response_id"])
-                self.record.stops.append((now, event["response_id"]))
-        self.record.events.append((now, event))
+                self.record.stops.append((received, event["response_id"]))
+        self.record.events.append((received, event))
         self.news.tell()
 
     def _on_state(self) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from voicechat.bench.realtime_trace import Line, LineError, Record, Said
+from voicechat.bench.realtime_trace import Line, LineError, Record, Said, now
 from voicechat.bench.script import SOUND_RATE, Expect, Floats, Recording
 from voicechat.media.resample import resample
 
@@ -68,7 +67,7 @@ async def act(line: Line, recording: Recording, prompt: Recording | None) -> Tra
             await _undisturbed(line, reply)
         case Expect.INTERRUPTION:
             await _interrupted(line, reply, first_s, last_s)
-    return Trace(recording, line.transport, line.record, first_s, last_s, spans, reply, time.perf_counter())
+    return Trace(recording, line.transport, line.record, first_s, last_s, spans, reply, now())
 
 
 async def _begin_reply(line: Line, prompt: Recording, after_s: float) -> str:
@@ -76,9 +75,8 @@ async def _begin_reply(line: Line, prompt: Recording, after_s: float) -> str:
     line.microphone.say(_fit(line, prompt.sound))
 
     def heard() -> bool:
-        now = time.perf_counter()
         begun = next((p.played for p in line.record.pieces if p.audible and p.played is not None), None)
-        return begun is not None and now >= begun + after_s
+        return begun is not None and now() >= begun + after_s
 
     if not await _until(line, heard, 30.0):
         raise LineError("there was no reply to be interrupted")
@@ -104,10 +102,10 @@ async def _answered(line: Line, last_s: float) -> None:
 async def _undisturbed(line: Line, reply: str | None) -> None:
     """Wait until what was heard must have been judged: over WebRTC until the reply has been played, and over WebSocket
     the rest of it, if the player was stopped and the server goes on with it."""
-    begun = time.perf_counter()
+    begun = now()
     if line.transport == "webrtc":
         await _until(line, lambda: not line.busy(), _WHOLE_ANSWER_S)
-    left = _NOTHING_S - (time.perf_counter() - begun)
+    left = _NOTHING_S - (now() - begun)
     if line.record.stop_of(reply) is None:
         await _until(line, lambda: line.record.stop_of(reply) is not None, max(left, _AFTERWARDS_S))
     stop = line.record.stop_of(reply)
@@ -118,7 +116,7 @@ async def _undisturbed(line: Line, reply: str | None) -> None:
 
 async def _interrupted(line: Line, reply: str | None, first_s: float, last_s: float) -> None:
     """Wait for the stop, then for the first sound of the answer to what was said."""
-    limit = first_s + MISSED_S + 0.5 - time.perf_counter()
+    limit = first_s + MISSED_S + 0.5 - now()
     await _until(line, lambda: line.record.stop_of(reply) is not None, limit)
     stop = line.record.stop_of(reply)
     if stop is None:
@@ -137,20 +135,20 @@ async def _interrupted(line: Line, reply: str | None, first_s: float, last_s: fl
 def _played_out(line: Line) -> bool:
     """True if nothing is left to be played."""
     last = next((piece.played for piece in reversed(line.record.pieces) if piece.played is not None), None)
-    return last is None or last < time.perf_counter()
+    return last is None or last < now()
 
 
 def _left(last_s: float) -> float:
-    return last_s + _ANSWER_S - time.perf_counter()
+    return last_s + _ANSWER_S - now()
 
 
 async def _until(line: Line, test: Callable[[], bool], seconds: float) -> bool:
     """Wait until ``test`` holds; False if it does not in time. Raises :class:`LineError` if the line breaks."""
-    deadline = time.perf_counter() + seconds
+    deadline = now() + seconds
     while not test():
         if line.record.lost is not None:
             raise LineError(line.record.lost)
-        left = deadline - time.perf_counter()
+        left = deadline - now()
         if left <= 0:
             return False
         await line.news.wait(min(left, _POLL_S))

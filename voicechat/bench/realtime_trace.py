@@ -1,6 +1,6 @@
 """What a realtime client saw and heard of one entry of the set, and the parts of clients that both transports share.
 
-All times are seconds of ``time.perf_counter``.
+All times are seconds of :func:`now`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ Event = dict[str, Any]
 FRAME_S = 0.02
 ROOM_LEVEL = 0.0005
 """RMS of a quiet room, full scale = 1: a live microphone is never silent."""
+
+
+def now() -> float:
+    """Seconds of the running event loop's clock, be it the machine's or a simulated one."""
+    return asyncio.get_running_loop().time()
 
 
 @dataclass(slots=True, eq=False)

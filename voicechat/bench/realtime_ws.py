@@ -7,7 +7,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import time
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ import aiohttp
 import numpy as np
 
 from voicechat.bench.realtime_player import RATE, Place, Player
-from voicechat.bench.realtime_trace import FRAME_S, LineError, LiveMicrophone, News, Record
+from voicechat.bench.realtime_trace import FRAME_S, LineError, LiveMicrophone, News, Record, now
 
 _CONNECT_S = 15.0
 
@@ -85,14 +84,14 @@ class WsLine:
             await self._ws.close()
 
     async def _speak(self) -> None:
-        origin, count = time.perf_counter(), 0
+        origin, count = now(), 0
         while True:
-            await asyncio.sleep(max(0.0, origin + count * self.microphone.frame_s - time.perf_counter()))
+            await asyncio.sleep(max(0.0, origin + count * self.microphone.frame_s - now()))
             count += 1
             pcm = self.microphone.next_frame()
             text = base64.b64encode(pcm.astype("<i2").tobytes()).decode()
             self._out.put_nowait(f'{{"type":"input_audio_buffer.append","audio":"{text}"}}')
-            self.microphone.note(pcm, time.perf_counter())
+            self.microphone.note(pcm, now())
             self.news.tell()
 
     async def _write(self) -> None:
@@ -102,25 +101,25 @@ class WsLine:
 
     async def _read(self) -> None:
         async for message in self._ws:
-            now = time.perf_counter()
+            received = now()
             if message.type is not aiohttp.WSMsgType.TEXT:
                 break
             event = json.loads(message.data)
-            self._take(now, event)
+            self._take(received, event)
             self.news.tell()
         self.record.lost = f"the connection was closed with code {self._ws.close_code}"
         self.news.tell()
 
-    def _take(self, now: float, event: dict[str, Any]) -> None:
+    def _take(self, received: float, event: dict[str, Any]) -> None:
         match event["type"]:
             case "response.output_audio.delta":
                 place = Place(event["response_id"], event["item_id"], event["content_index"])
                 data = base64.b64decode(event["delta"])
-                self.player.push(now, place, np.frombuffer(data, "<i2").astype(np.int16))
+                self.player.push(received, place, np.frombuffer(data, "<i2").astype(np.int16))
             case "input_audio_buffer.speech_started":
-                if (stopped := self.player.stop(now)) is not None:
+                if (stopped := self.player.stop(received)) is not None:
                     place = stopped.place
-                    self.record.stops.append((now, place.response_id))
+                    self.record.stops.append((received, place.response_id))
                     self.record.stopped_ms[place.response_id] = stopped.played_ms
                     self.tell(
                         "conversation.item.truncate",
@@ -132,4 +131,4 @@ class WsLine:
                 self._live.add(event["response"]["id"])
             case "response.done":
                 self._live.discard(event["response"]["id"])
-        self.record.events.append((now, event))
+        self.record.events.append((received, event))

@@ -137,7 +137,7 @@ class Studio:
 
     def possible(self, wanted: Iterable[Entry]) -> list[Entry]:
         """Those that can be made with what is installed."""
-        return [entry for entry in wanted if all(sound_file(file) is not None for file in _files(entry))]
+        return [entry for entry in wanted if all(sound_file(file) is not None for file in files_of([entry]))]
 
     def record(self, wanted: Sequence[Entry]) -> list[Recording]:
         """The sounds of ``wanted``."""
@@ -198,12 +198,15 @@ class Studio:
         return babble(crowd[turned:] + crowd[:turned])
 
 
-def _files(entry: Entry) -> list[str]:
-    """Files of other packages that an entry is made of."""
-    files = [entry.background.name] if entry.background is not None and "/" in entry.background.name else []
-    match entry.source:
-        case Excerpt(file=file):
-            files.append(file)
-        case Splice(files=parts):
-            files += parts
+def files_of(some: Iterable[Entry]) -> list[str]:
+    """Files of other packages that entries are made of."""
+    files: list[str] = []
+    for entry in some:
+        if entry.background is not None and "/" in entry.background.name:
+            files.append(entry.background.name)
+        match entry.source:
+            case Excerpt(file=file):
+                files.append(file)
+            case Splice(files=parts):
+                files += parts
     return files
