@@ -362,7 +362,8 @@ def test_shares_are_of_the_turns_at_which_a_fault_can_happen() -> None:
     report = {
         "model": "double",
         "settings": {
-            "turns": 8, "script": 130, "detection": "semantic_vad", "eagerness": "auto", "voices": ["heart"],
+            "turns": 8, "set": "tuning", "simulated": True,
+            "script": 130, "detection": "semantic_vad", "eagerness": "auto", "voices": ["heart"],
             "missing": ["piper-tts (pip)"],
         },
         "machine": {"cpu": "a", "cores": 2, "load_before": 0.1},

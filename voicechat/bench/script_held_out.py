@@ -150,4 +150,5 @@ HELD_OUT = Texts(
         Kind.QUESTION: 2, Kind.PAUSE: 2, Kind.HESITATION: 2, Kind.BACKCHANNEL: 5, Kind.NOISE_IN_REPLY: 2, Kind.NOISE: 2,
         Kind.INTERRUPTION: 5,
     },
+    seed=500,
 )  # fmt: skip

@@ -70,7 +70,7 @@ def entries(texts: Texts) -> list[Entry]:
     add(Kind.NOISE, Expect.NO_TURN, [(_noise(noise, 0), "", None) for noise in texts.noises])
     add(Kind.NOISE_IN_REPLY, Expect.NO_INTERRUPTION, [(_noise(noise, 20), "", None) for noise in texts.noises])
     murmurs: list[tuple[Source, str, Background | None]] = [
-        (Effect(text, index, -28.0) if text in EFFECTS else Speech(text, index, SPEECH_DB - 4), "", None)
+        (Effect(text, texts.seed + index, -28.0) if text in EFFECTS else Speech(text, index, SPEECH_DB - 4), "", None)
         for index, text in enumerate(texts.backchannels)
     ]
     add(Kind.BACKCHANNEL, Expect.NO_INTERRUPTION, murmurs)

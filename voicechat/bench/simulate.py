@@ -19,6 +19,7 @@ from voicechat.bench.realtime_judge import Verdict, judge
 from voicechat.bench.realtime_scene import act
 from voicechat.bench.realtime_trace import Line, LineError
 from voicechat.bench.script import Recording
+from voicechat.bench.served import say
 from voicechat.bench.simulated import Asr, Memory, ModelTimes, SimulatedCascade, SimulatedDetectors
 from voicechat.bench.simulated_line import SimulatedRtc, SimulatedWs
 from voicechat.config import Settings
@@ -106,5 +107,7 @@ def _simulate(settings: Settings, paths: AssembledPaths, path: Path, jobs: Seque
             if verdict.void is None:
                 break
         verdicts.append(verdict)
+        if len(verdicts) % 50 == 0:
+            say(f"{len(verdicts):4} of {len(jobs)}")
     memory.save()
     return verdicts
