@@ -14,7 +14,7 @@ setup(
         "voicechat": ["py.typed"],
         "voicechat.assemble": ["factors/*.npz"],
         "voicechat.bench": ["*.json"],
-        "voicechat.realtime": ["lexicons/*.yaml"],
+        "voicechat.realtime": ["lexicons/*.yaml", "endpointing.json"],
         "voicechat.models.embedded": ["weights/*"],
         "voicechat.train": ["**/*.txt", "**/*.json"],
         "voicechat.web": ["**/*"],

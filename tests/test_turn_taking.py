@@ -28,7 +28,9 @@ def test_settings_reach_the_policies() -> None:
 
 
 def test_what_contradicts_itself_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"turns\.endpointing"):
-        load_settings(overrides=["turns.endpointing.sure=0.01"], environ={})
+    with pytest.raises(ConfigError, match=r"turns\.endpointing\.auto\.risk"):
+        load_settings(overrides=["turns.endpointing.auto.risk=1.5"], environ={})
+    with pytest.raises(ValueError, match="in this order"):
+        turn_policy(load_settings(overrides=["turns.endpointing.high.least_ms=900"], environ={}).turns)
     with pytest.raises(ValueError, match="onset window"):
         turn_policy(load_settings(overrides=["turns.segmenter.onset_ms=200"], environ={}).turns)

@@ -49,25 +49,25 @@ class PartialSection(Section):
 
 
 class PatienceSection(Section):
-    """Milliseconds of silence that end a turn with `semantic_vad`, for one eagerness."""
+    """How long to wait in a pause with `semantic_vad`, for one eagerness."""
 
     judge_ms: int = Field(ge=20, description="silence after which the sound is first judged")
-    sure_ms: int = Field(ge=20, description="if words and sound agree that the turn is complete")
-    words_ms: int = Field(ge=20, description="if only the words say so")
-    sound_ms: int = Field(ge=20, description="if only the sound says so")
-    finished_ms: int = Field(ge=20, description="if the words say so, and nobody judges the sound")
-    unfinished_ms: int = Field(ge=20, description="if they do not, and nobody judges the sound")
-    limit_ms: int = Field(ge=20, description="whatever they say")
+    least_ms: int = Field(ge=20, description="silence before which no turn ends")
+    risk: float = Field(gt=0, lt=1, description="a turn ends when its speaker goes on with no more than this chance")
+    complete_ms: int = Field(ge=20, description="silence that ends a turn whose words make a whole")
+    awaiting_ms: int = Field(ge=20, description="silence up to which it waits for the words, and for the response")
+    unknown_ms: int = Field(ge=20, description="silence that ends a turn of which nothing is known")
+    limit_ms: int = Field(ge=20, description="silence that ends a turn whatever is known")
 
 
 _LOW = PatienceSection(
-    judge_ms=300, sure_ms=700, words_ms=1700, sound_ms=2400, finished_ms=700, unfinished_ms=2500, limit_ms=8000
+    judge_ms=300, least_ms=700, risk=0.02, complete_ms=1600, awaiting_ms=1700, unknown_ms=2500, limit_ms=8000
 )
 _MEDIUM = PatienceSection(
-    judge_ms=100, sure_ms=500, words_ms=760, sound_ms=1000, finished_ms=420, unfinished_ms=1300, limit_ms=4000
+    judge_ms=100, least_ms=320, risk=0.08, complete_ms=620, awaiting_ms=680, unknown_ms=1300, limit_ms=4000
 )
 _HIGH = PatienceSection(
-    judge_ms=100, sure_ms=240, words_ms=500, sound_ms=600, finished_ms=240, unfinished_ms=700, limit_ms=2000
+    judge_ms=100, least_ms=240, risk=0.2, complete_ms=440, awaiting_ms=500, unknown_ms=700, limit_ms=2000
 )
 
 
@@ -78,8 +78,6 @@ class EndpointingSection(Section):
     medium: PatienceSection = _MEDIUM
     auto: PatienceSection = _MEDIUM
     high: PatienceSection = _HIGH
-    sure: float = Field(default=0.75, ge=0, le=1, description="probability from which the sound says it is the end")
-    unsure: float = Field(default=0.05, ge=0, le=1, description="probability up to which it says it is not")
     again_ms: IntList = Field(default=(1000, 2000, 4000), description="silences at which the sound is judged again")
     made_up_ms: int = Field(default=240, ge=0, description="silence that a judgement is given, also before it is there")
 
@@ -94,12 +92,6 @@ class EndpointingSection(Section):
             name: defaults[name].model_dump() | value if name in defaults and isinstance(value, dict) else value
             for name, value in values.items()
         }
-
-    @model_validator(mode="after")
-    def _ordered(self) -> EndpointingSection:
-        if self.sure <= self.unsure:
-            raise ValueError(f"sure ({self.sure}) must be more than unsure ({self.unsure})")
-        return self
 
 
 class VadSection(Section):

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.realtime.bench import Bench
-from voicechat.realtime.policy import EndpointingPolicy
+from voicechat.realtime.policy import EndpointingPolicy, Patience, TurnPolicy
 
 POLICY = EndpointingPolicy()
 EAGERNESS = ("low", "medium", "auto", "high")
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.sampled_from(EAGERNESS))
-def test_who_seems_more_complete_waits_no_longer(one, other, eagerness):
-    patience = POLICY.patience(eagerness)
-    less, more = sorted([one, other])
-    for words in (False, True):
-        assert POLICY.by_both(eagerness, more, words) <= POLICY.by_both(eagerness, less, words) <= patience.limit_ms
-    assert POLICY.by_both(eagerness, one, True) <= POLICY.by_both(eagerness, one, False)
-    assert POLICY.by_both(eagerness, 1, True) == patience.sure_ms
-    assert POLICY.by_both(eagerness, 0, False) == patience.limit_ms
 
 
 def test_limits_are_those_of_the_protocol():
     assert [POLICY.patience(name).limit_ms for name in EAGERNESS] == [8000, 4000, 4000, 2000]
 
 
-def listening(eagerness: str = "auto", **limits: bool) -> Bench:
+WHOLE = "What time is it in Tokyo right now?"
+PATIENT = TurnPolicy(
+    endpointing=EndpointingPolicy(
+        auto=Patience(
+            judge_ms=100, least_ms=320, risk=1e-6, complete_ms=620, awaiting_ms=680, unknown_ms=1300, limit_ms=4000
+        )
+    )
+)
+
+
+def listening(eagerness: str = "auto", **limits: Any) -> Bench:
     bench = Bench(**limits)
     detection = {"type": "semantic_vad", "eagerness": eagerness}
     bench.tell("session.update", session={"audio": {"input": {"turn_detection": detection}}})
@@ -59,29 +58,34 @@ def silence_until_committed(bench: Bench, text: str | None, sound: float | None 
     return round(seconds + until_committed(bench), 2)
 
 
-@pytest.mark.parametrize(
-    ("eagerness", "finished", "unfinished"),
-    [("low", 0.7, 2.5), ("medium", 0.42, 1.3), ("auto", 0.42, 1.3), ("high", 0.24, 0.7)],
-)
-def test_patience_follows_the_words_and_the_eagerness(eagerness, finished, unfinished):
-    assert silence_until_committed(listening(eagerness), "What time is it?") == finished
-    assert silence_until_committed(listening(eagerness), "What time") == unfinished
-    assert silence_until_committed(listening(eagerness), None) == unfinished, "the ears are late"
+@pytest.mark.parametrize("eagerness", EAGERNESS)
+def test_who_seems_more_complete_waits_no_longer(eagerness):
+    patience = POLICY.patience(eagerness)
 
-
-@pytest.mark.parametrize(
-    ("eagerness", "both", "words", "sound", "neither"),
-    [("low", 0.7, 1.7, 2.4, 8.0), ("auto", 0.5, 0.76, 1.0, 4.0), ("high", 0.24, 0.5, 0.6, 2.0)],
-)
-def test_patience_follows_both(eagerness, both, words, sound, neither):
-    def seconds(text: str, probability: float) -> float:
+    def seconds(text: str | None, probability: float | None) -> float:
         return silence_until_committed(listening(eagerness, judged=True), text, probability)
 
-    assert seconds("What time is it?", 0.97) == both
-    assert seconds("What time is it?", 0.02) == words
-    assert seconds("What time", 0.97) == sound
-    assert seconds("What time", 0.02) == neither
-    assert both < seconds("What time is it?", 0.6) < words
+    whole, part, none = "What time is it in Tokyo now?", "What time is it in", None
+    assert seconds(whole, 0.97) <= seconds(whole, 0.02) <= patience.complete_ms / 1000 + 0.02
+    assert seconds(part, 0.97) <= seconds(part, 0.02) <= patience.limit_ms / 1000
+    for probability in (0.97, 0.02):
+        assert patience.least_ms / 1000 <= seconds(whole, probability) < seconds(part, probability)
+    assert seconds(none, 0.97) >= patience.awaiting_ms / 1000, "the words are waited for"
+
+
+@pytest.mark.parametrize("eagerness", EAGERNESS)
+def test_of_what_nothing_is_known_the_eagerness_decides(eagerness):
+    unknown = POLICY.patience(eagerness).unknown_ms / 1000
+    assert silence_until_committed(listening(eagerness, judged=True), None) == unknown, "the ASR and the judge are late"
+    assert silence_until_committed(listening(eagerness), None) == unknown
+
+
+def test_patience_follows_the_eagerness():
+    for text in ("What time is it in Tokyo now?", "What time is it in"):
+        low, auto, high = (
+            silence_until_committed(listening(name, judged=True), text, 0.5) for name in ("low", "auto", "high")
+        )
+        assert low > auto > high
 
 
 def test_server_vad_does_not_care():
@@ -91,7 +95,7 @@ def test_server_vad_does_not_care():
 
 
 def test_a_long_silence_is_judged_again():
-    bench = listening(judged=True)
+    bench = listening(judged=True, policy=PATIENT)
     bench.hear(0.6, True)
     bench.hear(0.3, False)
     bench.understand("I would like")
@@ -142,7 +146,7 @@ def test_the_sound_is_judged_before_the_pause_with_silence_made_up():
     assert not first.sound.samples[-(POLICY.made_up_ms - 100) * 16 :].any()
     bench.judge(0.99)
     bench.hear(0.16, False)
-    bench.understand("What time is it?")
+    bench.understand(WHOLE)
     bench.say("Hi")
     bench.hear(0.24, False)
     assert "input_audio_buffer.committed" in bench.kinds(), "what was known before the pause counts in it"
@@ -159,9 +163,9 @@ def test_a_silence_that_becomes_no_pause_is_judged_for_nothing():
     bench.hear(0.12, False)
     bench.judge(0.01)
     bench.hear(0.14, False)
-    bench.understand("What time is it?")
+    bench.understand(WHOLE)
     bench.say("Hi")
-    bench.hear(0.3, False)
+    bench.hear(0.12, False)
     assert "input_audio_buffer.committed" not in bench.kinds(), "only the new silence counts"
 
 
@@ -176,7 +180,7 @@ def test_a_judgement_that_comes_late_does_nothing():
     bench.hear(0.3, False)
     (second,) = bench.judgements
     bench.take(bench.session.on_judged(first, 1.0))
-    bench.understand("Tell me more.")
+    bench.understand(WHOLE)
     bench.say("Hi")
     bench.hear(0.2, False)
     assert "input_audio_buffer.committed" not in bench.kinds(), "the sound was not judged yet"
@@ -191,10 +195,11 @@ def test_without_a_judge_the_words_decide():
     bench = listening(judged=True)
     bench.hear(0.6, True)
     bench.hear(0.26, False)
-    bench.understand("What time is it?")
+    bench.understand(WHOLE)
     bench.say("Hi")
     bench.judge(None)
-    assert round(0.26 + until_committed(bench), 2) == 0.42
+    patience = POLICY.patience("auto")
+    assert patience.least_ms < 1000 * (0.26 + until_committed(bench)) <= patience.complete_ms
     bench.hear(0.6, True)
     bench.hear(0.3, False)
     assert not bench.judgements, "it is not asked again"
@@ -207,16 +212,14 @@ def test_the_ears_begin_at_a_short_silence_and_their_text_is_used():
     (probe,) = bench.jobs
     bench.hear(0.12, False)
     assert list(bench.jobs) == [probe], "it has become the guess"
-    bench.understand("What time is it?")
+    bench.understand(WHOLE)
     assert len(bench.started) == 1, "begun ahead"
     bench.hear(0.04, False)
     bench.judge(0.99)
     bench.say("Hi")
     bench.hear(0.26, False)
-    assert not bench.jobs and bench.asked()[-1] == ("user", "What time is it?")
-    assert [e["transcript"] for e in bench.all("conversation.item.input_audio_transcription.completed")] == [
-        "What time is it?"
-    ]
+    assert not bench.jobs and bench.asked()[-1] == ("user", WHOLE)
+    assert [e["transcript"] for e in bench.all("conversation.item.input_audio_transcription.completed")] == [WHOLE]
     bench.check()
 
 
@@ -224,7 +227,7 @@ def test_it_listens_on_while_the_reply_could_not_be_heard_anyway():
     bench = listening(judged=True)
     bench.hear(0.6, True)
     bench.hear(0.26, False)
-    bench.understand("What time is it?")
+    bench.understand(WHOLE)
     bench.judge(0.99)
     bench.hear(0.3, False)
     assert "input_audio_buffer.committed" not in bench.kinds(), "complete, but nothing of the reply is there"
@@ -233,7 +236,7 @@ def test_it_listens_on_while_the_reply_could_not_be_heard_anyway():
     assert "input_audio_buffer.committed" in bench.kinds()
     bench.hear(0.4, True)
     bench.hear(0.26, False)
-    bench.understand("What time is it?")
+    bench.understand(WHOLE)
     bench.judge(0.99)
     assert 0.26 + until_committed(bench) < 0.9, "but not for long"
     bench.check()

@@ -41,8 +41,8 @@ class Noise:
 @dataclass(frozen=True, slots=True)
 class Texts:
     """One set. ``voices`` by their names in :mod:`script_voices`; texts as in :class:`script.Speech`; ``takes``: by how
-    many speakers each text of a kind is spoken (1), one after the other of those that are there; ``seed``: of hums, so that no two sets have
-    the same."""
+    many speakers each text of a kind is spoken (1), one after the other of those that are there;
+    ``seed``: of hums, so that no two sets have the same."""
 
     name: str
     voices: tuple[str, ...]

@@ -1,9 +1,8 @@
 """Is the turn over? Two voices are heard on every pause: how it sounded, and what was said. Pure.
 
-The turn detector judges by the sound and says how likely it is that the turn is complete; the words say whether they
-make a whole. If both are for it, the turn ends soon; if both are against it, the speaker has until the limit of the
-``eagerness``; if they differ, something between. While a long silence goes on, the sound is judged again; as any sound
-seems complete after enough silence, the first judgement counts as much as the newest.
+Smart Turn judges by the sound, the lexicon by the words, and the endpointing model says from both how likely this is
+the end, and from that how much silence makes it certain enough. While a long silence goes on, the sound is judged
+again; as any sound seems complete after enough silence, the first judgement counts as much as the newest.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from voicechat.contract.sound import EARS_RATE, EarsPcm
+from voicechat.realtime.endpoint_model import endpoint_model
 from voicechat.realtime.lexicon import Lexicon
 from voicechat.realtime.outbox import CancelJudge, Clip, JudgeTurn, Outbox
 from voicechat.realtime.policy import Eagerness, EndpointingPolicy
@@ -29,13 +29,14 @@ class Endpointer:
         self._asked = 0
         self._first: float | None = None
         self._sound: float | None = None
-        self._words: bool | None = None
+        self._text: str | None = None
+        self._lexicon = Lexicon()
 
     def resume(self) -> None:
         """The speaker goes on, or the turn has ended: nothing that was asked for matters any more."""
         if self._job is not None:
             self._out.add(CancelJudge(self._job))
-        self._job = self._first = self._sound = self._words = None
+        self._job = self._first = self._sound = self._text = None
         self._asked = 0
 
     def due(self, silence_ms: int, eagerness: Eagerness) -> bool:
@@ -56,7 +57,7 @@ class Endpointer:
 
     def on_words(self, text: str | None, lexicon: Lexicon) -> None:
         """What was said before the pause; None if it can't be known."""
-        self._words = text is not None and lexicon.is_complete(text)
+        self._text, self._lexicon = text, lexicon
 
     def on_sound(self, job: int, probability: float | None) -> bool:
         """How likely the turn is complete by its sound; None if it can't be judged. False if nobody waits for it."""
@@ -72,8 +73,13 @@ class Endpointer:
 
     def enough(self, eagerness: Eagerness) -> int:
         """Milliseconds of silence that end the turn, by what is known yet; what is not known speaks for more."""
-        words = bool(self._words)
-        if self._sound is not None:
-            return self._policy.by_both(eagerness, self._sound, words)
-        patience = self._policy.patience(eagerness)
-        return patience.finished_ms if words and not self._judged else patience.unfinished_ms
+        patience, model = self._policy.patience(eagerness), endpoint_model()
+        logit = model.logit(self._text, self._sound, self._lexicon)
+        if logit is None or (self._judged and self._sound is None):
+            return patience.unknown_ms
+        least, most = patience.least_ms, patience.limit_ms
+        if self._text is None:
+            least = patience.awaiting_ms
+        elif self._lexicon.is_complete(self._text):
+            most = patience.complete_ms
+        return round(min(max(model.silence_ms(logit, patience.risk), least), most))

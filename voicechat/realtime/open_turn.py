@@ -205,7 +205,7 @@ class OpenTurn:
         enough = self._endpointer.enough(detection.eagerness)
         self._awaiting_response = session.replies.unready
         if self._awaiting_response:
-            enough = max(enough, self._policy.endpointing.patience(detection.eagerness).words_ms)
+            enough = max(enough, self._policy.endpointing.patience(detection.eagerness).awaiting_ms)
         session.input.expect_end(enough)
 
     def _tell(self, text: str) -> None:

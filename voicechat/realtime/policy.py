@@ -89,38 +89,42 @@ class PartialPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Milliseconds of silence that end a turn, for one ``eagerness`` of the protocol.
+    """How long to wait in a pause, for one ``eagerness`` of the protocol.
 
-    By both, sound and words: ``sure_ms`` if they agree that the turn is complete, ``words_ms`` or ``sound_ms`` if only
-    the one says so. Where nobody judges the sound: ``finished_ms`` and ``unfinished_ms``, by the words. Whatever they
-    say: ``limit_ms``. The sound is first judged after ``judge_ms``: while the ASR still hears the words, before the
-    reply needs the processor.
+    A turn ends when the ``risk`` that its speaker goes on is no more than this, after ``least_ms`` of silence and
+    before ``limit_ms``; if its words make a whole, before ``complete_ms``. The sound is first judged after
+    ``judge_ms``: while the ASR still hears the words, before the response needs the processor. Until anything is known
+    of the pause, ``unknown_ms`` of silence end the turn. While nothing of the response could be heard anyway, and until
+    the words are known, it costs nothing to listen on: up to ``awaiting_ms``.
     """
 
     judge_ms: int
-    sure_ms: int
-    words_ms: int
-    sound_ms: int
-    finished_ms: int
-    unfinished_ms: int
+    least_ms: int
+    risk: float
+    complete_ms: int
+    awaiting_ms: int
+    unknown_ms: int
     limit_ms: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.risk < 1:
+            raise ValueError(f"risk must be between 0 and 1, not {self.risk}")
+        if not FRAME_MS <= self.least_ms <= self.complete_ms <= self.awaiting_ms <= self.limit_ms:
+            raise ValueError("least_ms, complete_ms, awaiting_ms and limit_ms must be in this order")
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointingPolicy:
-    """When a pause is the end, in ``semantic_vad``; a :class:`Patience` for each eagerness, whose limits are OpenAI's.
+    """When a pause is the end, in ``semantic_vad``: a :class:`Patience` for each eagerness, whose limits are OpenAI's.
 
-    ``sure`` and ``unsure`` are the probabilities from which, and up to which, the sound says all that it can say. While
-    a long silence goes on, the sound is judged again after ``again_ms``. ``made_up_ms`` of silence make a judgement
-    better: what is lacking of it yet is made up, for if the speaker goes on, the judgement is void anyway.
+    While a long silence goes on, the sound is judged again after ``again_ms``. ``made_up_ms`` of silence make a
+    judgement better: what is lacking of it yet is made up, for if the speaker goes on, the judgement is void anyway.
     """
 
-    low: Patience = Patience(300, 700, 1700, 2400, 700, 2500, 8000)
-    medium: Patience = Patience(100, 500, 760, 1000, 420, 1300, 4000)
-    auto: Patience = Patience(100, 500, 760, 1000, 420, 1300, 4000)
-    high: Patience = Patience(100, 240, 500, 600, 240, 700, 2000)
-    sure: float = 0.75
-    unsure: float = 0.05
+    low: Patience = Patience(300, 700, 0.02, 1600, 1700, 2500, 8000)
+    medium: Patience = Patience(100, 320, 0.08, 620, 680, 1300, 4000)
+    auto: Patience = Patience(100, 320, 0.08, 620, 680, 1300, 4000)
+    high: Patience = Patience(100, 240, 0.2, 440, 500, 700, 2000)
     again_ms: tuple[int, ...] = (1000, 2000, 4000)
     made_up_ms: int = 240
 
@@ -128,13 +132,6 @@ class EndpointingPolicy:
         """Of an eagerness."""
         found: Patience = getattr(self, eagerness)
         return found
-
-    def by_both(self, eagerness: Eagerness, probability: float, complete: bool) -> int:
-        """Silence that ends a turn. ``probability``: that it is complete by its sound; ``complete``: by its words."""
-        patience = self.patience(eagerness)
-        most, least = (patience.words_ms, patience.sure_ms) if complete else (patience.limit_ms, patience.sound_ms)
-        doubt = min(1.0, max(0.0, (self.sure - probability) / (self.sure - self.unsure)))
-        return round(least + (most - least) * doubt**1.5)
 
 
 @dataclass(frozen=True, slots=True)
