@@ -79,6 +79,12 @@ class EndpointingSection(Section):
     auto: PatienceSection = _MEDIUM
     high: PatienceSection = _HIGH
     again_ms: IntList = Field(default=(1000, 2000, 4000), description="silences at which the sound is judged again")
+    retake_ms: int = Field(
+        default=900,
+        ge=0,
+        description="an end is taken back if the user goes on so soon after the last voice; 0: never",
+    )
+    retake_heard_ms: int = Field(default=400, ge=0, description="... and no more of the reply has been heard")
     made_up_ms: int = Field(default=240, ge=0, description="silence that a judgement is given, also before it is there")
 
     @model_validator(mode="before")

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from voicechat.bench.measures import Continuity, play
+from voicechat.bench.realtime_player import RATE
 from voicechat.bench.realtime_rest import STEP_S, gap_s, heard_in_full, replies_of
 from voicechat.bench.realtime_scene import MISSED_S, Trace
 from voicechat.bench.realtime_trace import Piece
@@ -18,10 +19,14 @@ from voicechat.bench.script import Expect
 DIP_S = 0.1
 """A reply that stood still for longer than this was held."""
 
+SYLLABLE_S = 0.2
+"""Who hears more than this of an answer while still speaking was cut off."""
+
 _BETWEEN_S = 0.06
 """Sound this long before the event that announces it is of the new reply: the two travel apart."""
 
 _IN_FLIGHT_S = 0.3
+_RTC_RATE = 48_000
 _UNDER_S = 0.6
 _SOON_S = 0.5
 _FILLERS = frozenset("um uh hmm er well so".split())
@@ -42,7 +47,8 @@ class Verdict:
     """One turn. ``figures`` and ``stages`` in seconds; ``void`` says why it can't count; ``error`` that it failed.
 
     ``dip_s``: how long a reply that went on stood still because of what was heard in it;
-    ``starts``: events ``speech_started`` since it began; ``words_found``: share of the expected words in ``heard``;
+    ``starts``: events ``speech_started`` since it began; ``taken_back``: ends of the turn that
+    were; ``words_found``: share of the expected words in ``heard``;
     ``late_s``: by how much the client's microphone was late at most, which is no fault of the server's.
     """
 
@@ -62,6 +68,7 @@ class Verdict:
     continuity: Continuity | None = None
     dip_s: float | None = None
     starts: int = 0
+    taken_back: int = 0
     late_s: float = 0.0
     violations: list[str] = field(default_factory=list)
     server_errors: list[str] = field(default_factory=list)
@@ -105,10 +112,17 @@ def words_found(expected: str, heard: str) -> float:
 
 def _judge_turn(verdict: Verdict, trace: Trace, since: float) -> None:
     """Something was said that wants an answer, and only one; sound before ``since`` is not of the answer."""
-    commits = trace.record.all("input_audio_buffer.committed", trace.first_s)
+    deleted = {event["item_id"] for _, event in trace.record.all("conversation.item.deleted", trace.first_s)}
+    committed = trace.record.all("input_audio_buffer.committed", trace.first_s)
+    commits = [(at, event) for at, event in committed if event["item_id"] not in deleted]
+    verdict.taken_back = len(committed) - len(commits)
+    spoken_into = _heard_before(trace, trace.last_s)
+    if verdict.taken_back:
+        verdict.figures["heard_before_taken_back_s"] = spoken_into
+        since = max(since, trace.last_s)
     cut = [at for at, _ in commits if at < trace.last_s]
     created = _created(trace)
-    if cut:
+    if cut or spoken_into > SYLLABLE_S:
         verdict.faults.append(Fault.CUT_OFF)
     elif not created:
         verdict.faults.append(Fault.MISSED_TURN)
@@ -118,9 +132,10 @@ def _judge_turn(verdict: Verdict, trace: Trace, since: float) -> None:
     if failed is not None:
         verdict.error = f"the reply failed: {failed}"
         return
-    if cut or not created:
+    if Fault.CUT_OFF in verdict.faults or not created:
         return
-    if not _all_went_on(trace, [response["id"] for response in _done(trace) if response["status"] == "cancelled"]):
+    dropped = [response["id"] for response in _done(trace) if response["status"] == "cancelled"]
+    if not verdict.taken_back and not _all_went_on(trace, dropped):
         verdict.faults.append(Fault.FALSE_INTERRUPT)  # nobody spoke
         return
     first = next((piece for piece in _pieces(trace) if piece.received >= since and piece.audible), None)
@@ -139,6 +154,17 @@ def _judge_turn(verdict: Verdict, trace: Trace, since: float) -> None:
             for name, value in (response.get("metadata") or {}).items()
             if name.endswith("_ms")
         }
+
+
+def _heard_before(trace: Trace, moment: float) -> float:
+    """Seconds of audible sound of an answer that were heard before ``moment``: the speaker was not done."""
+    chain = _replies(trace)
+    begun = min(_created(trace), default=moment)
+    return sum(
+        len(piece.pcm) / (_RTC_RATE if trace.transport == "webrtc" else RATE)
+        for piece in _pieces(trace)
+        if piece.audible and not _is_old(piece, chain, begun) and begun <= _heard_at(trace, piece) < moment
+    )
 
 
 def _judge_reply(verdict: Verdict, trace: Trace) -> None:

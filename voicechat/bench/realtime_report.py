@@ -78,6 +78,7 @@ def transport_report(verdicts: Sequence[Verdict], *, events: int, checked: bool)
             "p50": None if held is None else held.p50,
             "most": None if held is None else held.most,
         },
+        "taken_back": sum(verdict.taken_back > 0 for verdict in good),
         "words_found": None if found is None else found.mean,
         "late_s": asdict(late) if (late := summarize(verdict.late_s for verdict in verdicts)) is not None else None,
         "conformance": {
@@ -172,6 +173,8 @@ def _rest(transport: str, part: Mapping[str, Any]) -> list[str]:
         dips = part["dips"]
         long = "" if not dips["count"] else f", p50 {dips['p50']:.2f} s, longest {dips['most']:.2f} s"
         lines.append(f"{transport}: dips         {dips['count']} of {dips['of']} replies went on after one{long}")
+    if part["taken_back"]:
+        lines.append(f"{transport}: taken back   an end in {part['taken_back']} turns, whose speakers then went on")
     if part["words_found"] is not None:
         lines.append(f"{transport}: transcripts  {part['words_found']:.1%} of the expected words were heard")
     underrun = part["figures"].get("worst_underrun_s")

@@ -94,6 +94,9 @@ class Commands:
 
     def _truncate(self, body: ce.ItemTruncate) -> None:
         session = self._session
+        if session.was_taken_back(body.item_id):  # its client has heard that the user goes on, and stops its player
+            session.playback.client_truncated()
+            return
         item, _ = session.conversation.check_truncation(body.item_id, body.content_index, body.audio_end_ms)
         if item.status == "in_progress":  # the client has stopped to listen
             session.replies.cancel("client_cancelled")

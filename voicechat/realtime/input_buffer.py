@@ -3,6 +3,7 @@ client commits. Pure."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 
 import numpy as np
@@ -95,7 +96,7 @@ class InputBuffer:
                 raise _empty(held)
             audio = np.concatenate(self._buffer)
             self._buffer.clear()
-            return [TurnEnded(audio, self.now_ms - held, self.now_ms, 0, EndReason.SILENCE)]
+            return [TurnEnded(audio, self.now_ms - held, self.now_ms, 0, EndReason.COMMITTED)]
         if not self._segmenter.open:
             raise _empty(0)
         effects: list[segmenter.Effect] = []
@@ -111,6 +112,15 @@ class InputBuffer:
         """What was said sounds finished: so much silence is enough."""
         if self._segmenter is not None:
             self._segmenter.expect_end(silence_ms)
+
+    def reopen(self) -> bool:
+        """The turn that has just opened goes on with the last one; False if that was forgotten."""
+        return self._segmenter is not None and self._segmenter.reopen()
+
+    def forget(self) -> None:
+        """The last turn can't be taken back any more."""
+        if self._segmenter is not None:
+            self._segmenter.forget()
 
     def clear(self) -> list[segmenter.Effect]:
         """Forget all sound that is held."""
@@ -134,6 +144,11 @@ class InputBuffer:
                 case _:
                     shifted.append(effect)
         return shifted
+
+
+def _committed(effect: segmenter.Effect) -> segmenter.Effect:
+    """A turn that the client has ended."""
+    return dataclasses.replace(effect, reason=EndReason.COMMITTED) if isinstance(effect, TurnEnded) else effect
 
 
 def seconds_of(audio: EarsPcm) -> float:

@@ -26,7 +26,8 @@ from voicechat.realtime.outbox import (
 
 @dataclass(slots=True)
 class _Stream:
-    """The sound of one reply, from its first sample until it has been played or was stopped."""
+    """The sound of one reply, from its first sample until it has been played or was stopped. ``since``: when its first
+    sound was sent."""
 
     place: Place
     item: Item
@@ -35,6 +36,7 @@ class _Stream:
     ended: bool = False
     sounding: bool = False
     held: bool = False
+    since: float | None = None
 
 
 class Playback:
@@ -69,6 +71,16 @@ class Playback:
         """Samples of the current (or last) stream that were made."""
         return 0 if self._stream is None else self._stream.pushed
 
+    @property
+    def heard_ms(self) -> float:
+        """How much of the current stream has been heard, as far as is known; 0 if none is."""
+        stream = self._stream
+        if stream is None:
+            return 0.0
+        if self._server:
+            return stream.played * 1000 / PCM_RATE
+        return 0.0 if stream.since is None else (min(self._out.now, self._until) - stream.since) * 1000
+
     def begin(self, begin: BeginAudio, item: Item) -> None:
         """The sound of a new part begins. The one before is over, or was cleared."""
         self._stream = _Stream(begin.place, item)
@@ -80,6 +92,7 @@ class Playback:
         if stream is None or stream.ended:
             raise RuntimeError("no stream is open for more sound")
         stream.pushed += len(pcm)
+        stream.since = self._out.now if stream.since is None else stream.since
         self._until = max(self._until, self._out.now) + len(pcm) / PCM_RATE
         self._out.add(PlayAudio(stream.place, pcm))
 

@@ -119,6 +119,9 @@ class EndpointingPolicy:
 
     While a long silence goes on, the sound is judged again after ``again_ms``. ``made_up_ms`` of silence make a
     judgement better: what is lacking of it yet is made up, for if the speaker goes on, the judgement is void anyway.
+
+    An end is taken back if the user goes on within ``retake_ms`` of the last voice, before ``retake_heard_ms`` of the
+    reply have been heard; 0: never.
     """
 
     low: Patience = Patience(300, 700, 0.02, 1600, 1700, 2500, 8000)
@@ -127,6 +130,8 @@ class EndpointingPolicy:
     high: Patience = Patience(100, 240, 0.2, 440, 500, 700, 2000)
     again_ms: tuple[int, ...] = (1000, 2000, 4000)
     made_up_ms: int = 240
+    retake_ms: int = 900
+    retake_heard_ms: int = 400
 
     def patience(self, eagerness: Eagerness) -> Patience:
         """Of an eagerness."""

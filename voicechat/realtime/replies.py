@@ -233,6 +233,25 @@ class Replies:
         self.cancel(reason)
         self._playback.truncate()
 
+    def take_back(self, times: Times) -> Item | None:
+        """Stop the response to the turn of ``times``, if there is one, and forget that it was ever begun: what it said
+        is deleted from the conversation, and returned."""
+        reply = self.answering(times)
+        if reply is None:
+            return None
+        self._playback.clear()
+        self.cancel("turn_detected")
+        message = reply.message
+        if message is not None and self._conversation.get(message.id) is message:
+            self._conversation.delete(message.id)
+        self._playback.truncate()
+        return message
+
+    def answering(self, times: Times) -> Reply | None:
+        """The response that answers the turn of ``times``, while it is being made or may be heard."""
+        reply = self._reply or self._last
+        return reply if reply is not None and reply.times is times else None
+
     def _kept(self, generation: int, event: Event | CascadeError) -> bool:
         """True if ``event`` is of a response that nobody hears yet, and was put away."""
         if self._speculation is not None and self._speculation.generation == generation:

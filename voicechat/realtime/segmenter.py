@@ -22,6 +22,7 @@ class EndReason(enum.StrEnum):
 
     SILENCE = "silence"
     TOO_LONG = "too_long"
+    COMMITTED = "committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class Segmenter:
         self._count = 0
         self._recent: deque[tuple[EarsPcm, bool]] = deque()
         self._turn: _Turn | None = None
+        self._ended: _Turn | None = None  # the last turn, with what came after it, while it may be taken back
         self._suspected: int | None = None  # frames since speech was suspected
         self._wary = True  # False after a suspicion that led nowhere, until it is quiet
 
@@ -165,9 +167,26 @@ class Segmenter:
         if self._turn is not None and self._turn.paused:
             self._turn.enough = _frames(max(silence_ms, FRAME_MS))
 
+    def reopen(self) -> bool:
+        """The turn that has just opened goes on with the last one: they are one. False if that was forgotten."""
+        turn, ended, self._ended = self._turn, self._ended, None
+        if turn is None or ended is None:
+            return False
+        ended.voiced += turn.voiced
+        ended.spoken_until, ended.run = len(ended.frames), 0
+        ended.paused = ended.announced = False
+        ended.enough = None
+        self._turn = ended
+        return True
+
+    def forget(self) -> None:
+        """The last turn can't be taken back any more."""
+        self._ended = None
+
     def clear(self) -> list[Effect]:
         """Forget all sound held, an open turn included."""
         turn, self._turn = self._turn, None
+        self._ended = None
         self._recent.clear()
         effects: list[Effect] = [] if self._suspected is None else [SpeechDismissed()]
         self._suspected = None
@@ -175,6 +194,8 @@ class Segmenter:
 
     def _push_idle(self, frame: EarsPcm, voiced: bool) -> list[Effect]:
         settings, recent = self._settings, self._recent
+        if self._ended is not None:
+            self._ended.frames.append(frame)
         window = _frames(settings.strict_window_ms if self.strict else settings.onset_window_ms)
         needed = _frames(settings.strict_onset_ms if self.strict else settings.onset_ms)
         recent.append((frame, voiced))
@@ -255,6 +276,7 @@ class Segmenter:
         self._recent.extend((sound, False) for sound in rest)
         if turn.voiced * FRAME_MS < settings.min_speech_ms:
             return TurnDiscarded(_ms(end))
+        self._ended = turn if reason is EndReason.SILENCE else None
         return TurnEnded(
             audio=turn.audio(_frames(settings.pause_ms)),
             start_ms=_ms(turn.start),

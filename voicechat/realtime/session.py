@@ -8,13 +8,14 @@ dropped.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from voicechat.contract.cascade import ModelInfo
 from voicechat.contract.errors import CascadeError
 from voicechat.contract.events import Event
-from voicechat.contract.sound import EARS_RATE, EarsPcm
+from voicechat.contract.sound import EARS_RATE, FRAME_MS, EarsPcm
 from voicechat.realtime import segmenter
 from voicechat.realtime.client_events import ClientEvent
 from voicechat.realtime.commands import Commands
@@ -31,6 +32,7 @@ from voicechat.realtime.recognition import Recognition, Waiting
 from voicechat.realtime.replies import Replies
 from voicechat.realtime.response import Times
 from voicechat.realtime.segmenter import (
+    EndReason,
     SpeechDismissed,
     SpeechPaused,
     SpeechResumed,
@@ -41,6 +43,9 @@ from voicechat.realtime.segmenter import (
 )
 from voicechat.realtime.settings import ResponseSpec, SessionConfig
 from voicechat.realtime.turn_state import AGENT, Cue, TurnMachine, TurnState
+
+_TAKEN_BACK = 64
+"""Items of responses that were taken back, of which it is known that the client may still truncate them."""
 
 CLOSE_EXPIRED = 1001
 """WebSocket close code of a session that has expired: going away."""
@@ -64,6 +69,15 @@ class SessionLimits:
     warn_seconds: float = 60.0
     server_plays: bool = False
     judged: bool = False
+
+
+@dataclass(slots=True)
+class _Tentative:
+    """A turn that may be taken back: its item, the times of its response, and the silence since its last voice."""
+
+    item: Item
+    times: Times
+    silence_ms: int
 
 
 class Session:
@@ -95,6 +109,8 @@ class Session:
         """Of the turn that is being spoken."""
         self.owed: Times | None = None
         """The user said something that has no reply yet."""
+        self._tentative: _Tentative | None = None
+        self._taken_back: deque[str] = deque(maxlen=_TAKEN_BACK)
         self._opened = 0.0
         self._warned = False
         self._quiet_since: float | None = None
@@ -128,6 +144,7 @@ class Session:
             if event.error is not None:
                 raise event.error
             if event.body is not None:
+                self._settle()
                 self._commands.obey(event.body)
         except ClientError as error:
             self.out.error(error.message, code=error.code, param=error.param, client_event_id=event.id)
@@ -139,7 +156,9 @@ class Session:
         What comes before :meth:`open` is not heard: the client could not be told of it.
         """
         if not self.turn.closed and self.turn.state is not TurnState.CONNECTING:
-            self.perform(self.input.push(frame, voiced, strict=self.playback.sounding))
+            self._silence(FRAME_MS)
+            tentative = self.turn.state is TurnState.TENTATIVE
+            self.perform(self.input.push(frame, voiced, strict=self.playback.sounding and not tentative))
             if self.turn.open:
                 self._open_turn.frame()
         return self._out()
@@ -147,6 +166,7 @@ class Session:
     def on_starved(self, frames: int) -> list[Output]:
         """No sound came from the microphone for this many frames."""
         if not self.turn.closed:
+            self._silence(frames * FRAME_MS)
             self.perform(self.input.starve(frames))
         return self._out()
 
@@ -164,6 +184,7 @@ class Session:
         """The client is gone: stop everything. Idempotent."""
         if self.turn.closed:
             return []
+        self._settle()
         self.replies.interrupt("client_cancelled")
         self.replies.drop_speculation()
         self._open_turn.end()
@@ -225,9 +246,13 @@ class Session:
         """Follow what becomes of the user's sound."""
         for effect in effects:
             match effect:
+                case SpeechStarted(start_ms) if self._retaken():
+                    self._retake(start_ms)
                 case SpeechStarted(start_ms):
+                    self._settle()
                     self._open(start_ms)
                 case SpeechSuspected():
+                    self._settle()
                     self.turn.feed(Cue.SUSPECT)
                     if self._interruptible:
                         self.playback.hold()
@@ -335,7 +360,8 @@ class Session:
         self.reply_if_owed()
 
     def _end_turn(self, turn: TurnEnded) -> None:
-        self.turn.feed(Cue.END)
+        leans = self._leans(turn)
+        self.turn.feed(Cue.LEAN if leans else Cue.END)
         item_id, self.item_id = self.item_id or self.out.new_id("item"), ""
         told = self._open_turn.end()
         times = Times(self.out.now, endpointing_ms=turn.silence_ms)
@@ -347,9 +373,68 @@ class Session:
         self.out.send("input_audio_buffer.committed", item_id=item_id, previous_item_id=self.conversation.last_id)
         self.conversation.insert(item)
         replies = detected is not None and detected.create_response
+        if leans:
+            self._tentative = _Tentative(item, times, turn.silence_ms)
         waiting = Waiting(item, 0, seconds_of(turn.audio), times if replies else None, told)
         if (text := self.asr.hear(waiting, sound)) is not None:
             self._understood(waiting, text)
+
+    # -- taking an end back -------------------------------------------------------------------------------------------
+
+    def was_taken_back(self, item_id: str) -> bool:
+        """True if the item was of a response that was taken back."""
+        return item_id in self._taken_back
+
+    def _leans(self, turn: TurnEnded) -> bool:
+        """True if the end of the turn is a likely one, which is taken back if the user goes on at once."""
+        detection, limit = self.config.detection, self.limits.policy.endpointing.retake_ms
+        if detection is None or detection.kind != "semantic_vad" or turn.reason is not EndReason.SILENCE:
+            return False
+        wanted = detection.create_response and detection.interrupt_response
+        return wanted and turn.silence_ms < limit and self.turn.may(Cue.LEAN) and self.replies.idle
+
+    def _silence(self, milliseconds: int) -> None:
+        """So much more silence after the turn that may be taken back."""
+        tentative, policy = self._tentative, self.limits.policy.endpointing
+        if tentative is None:
+            return
+        tentative.silence_ms += milliseconds
+        if tentative.silence_ms > policy.retake_ms or self.playback.heard_ms > policy.retake_heard_ms:
+            self._settle()
+
+    def _settle(self) -> None:
+        """The turn can't be taken back any more."""
+        if self._tentative is not None:
+            self._tentative = None
+            self.input.forget()
+            self.turn.feed(Cue.SETTLE)
+
+    def _retaken(self) -> bool:
+        """True if the speech that starts goes on with the turn that has just ended: nothing else has followed it."""
+        tentative = self._tentative
+        if tentative is None:
+            return False
+        reply = self.replies.answering(tentative.times)
+        if reply is not None and reply.called:
+            return False
+        last = tentative.item if reply is None or reply.message is None else reply.message
+        return self.conversation.get(tentative.item.id) is tentative.item and self.conversation.last_id == last.id
+
+    def _retake(self, start_ms: int) -> None:
+        """The user goes on: the turn is open again, and no response to it was ever begun."""
+        tentative, self._tentative = self._tentative, None
+        assert tentative is not None, "only such a turn is taken back"
+        self.item_id = self.out.new_id("item")
+        self.turn.feed(Cue.RETAKE)
+        self.input.reopen()
+        self.drop_speculation()
+        self.out.send("input_audio_buffer.speech_started", audio_start_ms=start_ms, item_id=self.item_id)
+        if self.owed is tentative.times:
+            self.owed = None
+        if (message := self.replies.take_back(tentative.times)) is not None:
+            self._taken_back.append(message.id)
+        self.asr.drop_item(self.conversation.delete(tentative.item.id))
+        self._open_turn.begin()
 
     def _understood(self, waiting: Waiting, text: str) -> None:
         """The text of an item's sound has come."""

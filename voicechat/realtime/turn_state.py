@@ -20,6 +20,9 @@ class TurnState(enum.Enum):
     """The agent's turn: a response is due or being made, and nothing of it is heard yet."""
     REPLYING = enum.auto()
     """The agent's turn: it is heard."""
+    TENTATIVE = enum.auto()
+    """The user's turn has ended, as it seems: if the user goes on soon, it is taken back, and with it the response that
+    was begun, of which a syllable may have been heard."""
     SUSPECTED = enum.auto()
     """Voice in a reply that may become a barge-in; where the server plays, the reply is held."""
     SPEAKING = enum.auto()
@@ -69,6 +72,12 @@ class Cue(enum.Enum):
     """No reply waits any more: it was a barge-in, or the reply was given up for another cause."""
     END = enum.auto()
     """The turn is over."""
+    LEAN = enum.auto()
+    """The turn is over, as it seems: a likely end, not a certain one."""
+    SETTLE = enum.auto()
+    """It was the end: the user has not gone on."""
+    RETAKE = enum.auto()
+    """It was not: the user goes on."""
     DISCARD = enum.auto()
     """The turn was none."""
     CLOSE = enum.auto()
@@ -104,6 +113,8 @@ TRANSITIONS: dict[tuple[TurnState, Cue], TurnState] = {
     (_S.SUSPECTED, _C.DISMISS): _S.IDLE,
     (_S.SUSPECTED, _C.OPEN): _S.SPEAKING,
     (_S.SUSPECTED, _C.CONTEST): _S.CONTESTED,
+    (_S.TENTATIVE, _C.SETTLE): _S.IDLE,
+    (_S.TENTATIVE, _C.RETAKE): _S.SPEAKING,
     (_S.SPEAKING, _C.PAUSE): _S.PAUSING,
     (_S.PAUSING, _C.RESUME): _S.SPEAKING,
     (_S.CONTESTED, _C.PAUSE): _S.CONTESTED_PAUSE,
@@ -119,6 +130,7 @@ TRANSITIONS: dict[tuple[TurnState, Cue], TurnState] = {
     (_S.ACKNOWLEDGED, _C.RESUME): _S.SPEAKING,
     (_S.ACKNOWLEDGED, _C.PAUSE): _S.ACKNOWLEDGED,
     **{(state, _C.DISCARD): _S.IDLE for state in OPEN},
+    **{(state, _C.LEAN): _S.TENTATIVE for state in (_S.SPEAKING, _S.PAUSING)},
     **{(state, _C.END): _S.IDLE for state in OPEN - {_S.ACKNOWLEDGED}},
     **{(state, _C.CLOSE): _S.CLOSED for state in _S if state is not _S.CLOSED},
 }
