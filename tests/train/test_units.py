@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from voicechat.bench.voice_judges import pieces
 from voicechat.models.embedded.frontend import PAUSE, read_text
 from voicechat.models.embedded.talker import TalkerNet
 from voicechat.models.embedded.voicebox import VoiceBoxNet, left_context
 from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig
 from voicechat.train.alignment import pointers, windows
 from voicechat.train.common import Budget, Work, write_arrays, write_json
-from voicechat.train.evaluate import Item, Said, decode_chunked, fit_to_judge, load_items, pieces
+from voicechat.train.evaluate import Item, Said, decode_chunked, fit_to_judge, load_items
 from voicechat.train.generate import Prompt, generate
 from voicechat.train.projection_data import walk
 from voicechat.train.sentences import made_prompt, made_sentence

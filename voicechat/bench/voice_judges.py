@@ -47,10 +47,8 @@ class Transcriber:
         self._folder = folder
         self._model: Any = None
 
-    def __call__(self, pcm: Pcm, low: Floats) -> str:
+    def __call__(self, pcm: Pcm, low: Floats | None = None) -> str:
         """The text of a sound."""
-        from voicechat.train.evaluate import pieces
-
         return self._hear(pieces(pcm))
 
     def by_phrases(self, pcm: Pcm, low: Floats) -> str:
@@ -74,6 +72,20 @@ class Transcriber:
             )
             heard += [segment.text.strip() for segment in segments]
         return " ".join(heard)
+
+
+def pieces(sound: Pcm, longest: float = 14.0) -> list[Pcm]:
+    """Cut long sound at its quietest places: a transcriber's window is 30 s, and it is surest well below."""
+    out = []
+    hop = RATE // 20
+    while len(sound) > longest * RATE:
+        level = np.abs(sound[: int(longest * RATE)].astype(np.float32)).reshape(-1, hop).mean(1)
+        smooth = np.convolve(level, np.ones(5), mode="same")
+        first = len(smooth) // 3
+        cut = (first + int(smooth[first:-3].argmin())) * hop + hop // 2
+        out.append(sound[:cut])
+        sound = sound[cut:]
+    return [*out, sound]
 
 
 def phrases(pcm: Pcm) -> list[Pcm]:

@@ -6,8 +6,7 @@ import json
 import logging
 import math
 import time
-import wave
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from voicechat.media.wav import encode_wav
 
 logger = logging.getLogger("voicechat.train")
 
@@ -39,6 +40,10 @@ class Work:
         path = self.root.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    def keep_sample(self, name: str, pcm: Int16) -> None:
+        """Leave a sound (24 kHz) in ``samples/``, to be heard."""
+        self.file("samples", f"{name}.wav").write_bytes(encode_wav(pcm, SAMPLE_RATE))
 
     def text_sets(self) -> list[str]:
         """Names of the text sets made so far."""
@@ -89,15 +94,6 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
         return None
     state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     return state
-
-
-def write_wav(path: Path, pcm: Int16) -> None:
-    """Mono 16-bit 24 kHz sound file."""
-    with wave.open(str(path), "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(2)
-        out.setframerate(SAMPLE_RATE)
-        out.writeframes(pcm.astype("<i2").tobytes())
 
 
 def to_pcm(sound: npt.NDArray[np.float32]) -> Int16:
@@ -178,6 +174,12 @@ def resume_training(path: Path, parts: Mapping[str, Stateful], budget: Budget, d
     budget.step, budget.before = int(state["step"]), float(state["elapsed"])
     logger.info("resumed %s at step %d", path.name, budget.step)
     return True
+
+
+@torch.no_grad()
+def follow(mean: Iterable[torch.Tensor], trained: Iterable[torch.Tensor], memory: float, step: int) -> None:
+    """Move a running mean of weights on, with this ``memory`` per step; at the start its memory is short."""
+    torch._foreach_lerp_(list(mean), list(trained), 1 - min(memory, (step + 1) / (step + 10)))
 
 
 class RunningMean:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,7 @@ class TalkerData:
         self._tokens: dict[str, list[Ints]] = {name: [] for name in thinkers}
         self._row = self._step = 0
         dropped = 0
-        codes = _load_codes(work)
+        codes = load_codes(work)
         states: dict[str, list[npt.NDArray[np.float16]]] = {name: [] for name in thinkers}
         first_state = dict.fromkeys(thinkers, 0)
         for text_set in work.text_sets():
@@ -69,16 +70,15 @@ class TalkerData:
                     states[name].append(found.states)
                     first_state[name] += len(found.states)
             for voice, name in enumerate(work.voices()):
-                for path in sorted(work.root.glob(f"speech/{name}/{text_set}/[0-9]*.npz")):
-                    for index, symbols, ends, positions in _shard(path):
-                        own = codes.get((voice, text_set, index))
-                        where = None if own is None or len(own) > longest else pointers(ends, len(own))
-                        if own is None or where is None:
-                            dropped += 1
-                            continue
-                        clip = TalkerClip(voice, text_set, index, self._step, len(own), self._row + LEFT, len(symbols))
-                        (self.held if is_held_out(text_set, index, held_out) else self.train).append(clip)
-                        self._add(clip, own, where, symbols, positions, hidden)
+                for index, symbols, ends, positions in spoken_clips(work, name, text_set):
+                    own = codes.get((voice, text_set, index))
+                    where = None if own is None or len(own) > longest else pointers(ends, len(own))
+                    if own is None or where is None:
+                        dropped += 1
+                        continue
+                    clip = TalkerClip(voice, text_set, index, self._step, len(own), self._row + LEFT, len(symbols))
+                    (self.held if is_held_out(text_set, index, held_out) else self.train).append(clip)
+                    self._add(clip, own, where, symbols, positions, hidden)
         logger.info("talker: %d clips to train on, %d held out, %d dropped", len(self.train), len(self.held), dropped)
         self.symbols = torch.from_numpy(np.concatenate(self._symbols).astype(np.int64)).to(device)
         self.targets = torch.from_numpy(np.concatenate(self._targets)).to(device)
@@ -172,20 +172,22 @@ class _Hidden:
         return (self.first + int(self.starts[index]) + tokens).astype(np.int64)
 
 
-def _load_codes(work: Work) -> dict[tuple[int, str, int], npt.NDArray[np.int16]]:
+def load_codes(work: Work) -> dict[tuple[int, str, int], npt.NDArray[np.int16]]:
+    """Codes of all speech, by number of the voice, text set and index."""
     with np.load(work.file(CODES_FILE)) as data:
-        ends = np.cumsum(data["counts"])
-        parts = np.split(data["codes"], ends[:-1])
-        return {
-            (int(voice), str(name), int(index)): part
-            for voice, name, index, part in zip(data["voice"], data["text_set"], data["index"], parts, strict=True)
-        }
+        parts = np.split(data["codes"], np.cumsum(data["counts"])[:-1])
+        keys = zip(data["voice"].tolist(), data["text_set"].tolist(), data["index"].tolist(), strict=True)
+        return dict(zip(keys, parts, strict=True))
 
 
-def _shard(path: Any) -> list[tuple[int, npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-    """Spoken clips of a shard: (index, symbols, ends, positions)."""
-    with np.load(path) as data:
-        cuts = np.cumsum(data["rows"])[:-1]
-        split = [np.split(data[name], cuts) for name in ("symbols", "ends", "positions")]
-    start = int(path.stem)
-    return [(start + k, s, e, p) for k, (s, e, p) in enumerate(zip(*split, strict=True)) if len(s)]
+def spoken_clips(
+    work: Work, voice: str, text_set: str
+) -> Iterator[tuple[int, npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+    """A voice's clips of a set: index, symbols, ends of their sound, positions of their words in the text."""
+    for path in sorted(work.root.glob(f"speech/{voice}/{text_set}/[0-9]*.npz")):
+        with np.load(path) as data:
+            cuts = np.cumsum(data["rows"])[:-1]
+            split = [np.split(data[name], cuts) for name in ("symbols", "ends", "positions")]
+        for offset, (symbols, ends, positions) in enumerate(zip(*split, strict=True)):
+            if len(symbols):
+                yield int(path.stem) + offset, symbols, ends, positions

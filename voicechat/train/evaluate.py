@@ -20,10 +20,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from voicechat.bench.voice_judges import Transcriber
+from voicechat.bench.voice_measures import compare, error_rate
 from voicechat.models.embedded.talker import load_talker
 from voicechat.models.embedded.voicebox import FULL_LEFT_CONTEXT, RIGHT_CONTEXT, VoiceBoxNet, load_voicebox
 from voicechat.train.alignment import windows
-from voicechat.train.common import SAMPLE_RATE, Int16, Work, to_pcm, write_arrays, write_json, write_wav
+from voicechat.train.common import SAMPLE_RATE, Int16, Work, to_pcm, write_arrays, write_json
 from voicechat.train.generate import Prompt, generate
 from voicechat.train.pack import EVALUATION_FILE
 from voicechat.train.talker import HELD_FILE
@@ -111,27 +113,13 @@ def decode_chunked(voicebox: VoiceBoxNet, said: Said, chunk: int, left: int, voi
     return torch.cat(parts).numpy() if parts else np.zeros(0, np.float32)
 
 
-def pieces(sound: Int16, longest: float = 14.0) -> list[Int16]:
-    """Cut long sound at its quietest places: a transcriber's window is 30 s, and it is surest well below."""
-    out = []
-    hop = SAMPLE_RATE // 20
-    while len(sound) > longest * SAMPLE_RATE:
-        level = np.abs(sound[: int(longest * SAMPLE_RATE)].astype(np.float32)).reshape(-1, hop).mean(1)
-        smooth = np.convolve(level, np.ones(5), mode="same")
-        first = len(smooth) // 3
-        cut = (first + int(smooth[first:-3].argmin())) * hop + hop // 2
-        out.append(sound[:cut])
-        sound = sound[cut:]
-    return [*out, sound]
-
-
 class Evaluation:
     """Speaks, transcribes and scores; one entry per system."""
 
     def __init__(self, work: Work, weights: Path, whisper: Path | None, count: int, plan: VoicePlan) -> None:
         if whisper is None:
             raise ValueError("evaluate needs --whisper: the folder of a CTranslate2 Whisper model")
-        self.work, self.whisper = work, whisper
+        self.work = work
         self.items = load_items(work, count, plan.name)
         self.plan = plan
         self.talker = load_talker(weights)
@@ -141,7 +129,7 @@ class Evaluation:
         self.voicebox = load_voicebox(weights)
         self.names = [name for name, _ in self.talker.config.thinkers]
         self.said: dict[str, dict[str, Said]] = {}
-        self._ears: Any = None
+        self._transcribe = Transcriber(whisper)
 
     def teacher(self) -> Sounds:
         """The teacher speaking the same rows."""
@@ -202,24 +190,6 @@ class Evaluation:
                 out[label] = partial(self.spoken, temperature, hidden)
         return out
 
-    def transcribe(self, sound: Int16) -> str:
-        """What the transcriber hears."""
-        from scipy.signal import resample_poly
-
-        if self._ears is None:
-            from faster_whisper import WhisperModel
-
-            logging.getLogger("faster_whisper").setLevel(logging.WARNING)
-            self._ears = WhisperModel(str(self.whisper), device="cpu", compute_type="int8", cpu_threads=1)
-        heard = []
-        for piece in pieces(sound):
-            low = resample_poly(piece.astype(np.float32) / 32768, 2, 3).astype(np.float32)
-            segments, _ = self._ears.transcribe(
-                low, beam_size=5, language="en", condition_on_previous_text=False, without_timestamps=True
-            )
-            heard += [segment.text.strip() for segment in segments]
-        return " ".join(heard)
-
     def run(self) -> dict[str, dict[str, Any]]:
         """Measure all systems; returns their scores by name."""
         scores: dict[str, dict[str, Any]] = {}
@@ -231,12 +201,9 @@ class Evaluation:
             else:
                 sounds = make()
                 for item in self.items[:3]:
-                    write_wav(
-                        self.work.file("samples", f"evaluate-{self.plan.name}-{number}-{item.key}.wav"),
-                        sounds[item.key],
-                    )
+                    self.work.keep_sample(f"evaluate-{self.plan.name}-{number}-{item.key}", sounds[item.key])
                 write_arrays(self.work.file("evaluation", self.plan.name, f"{number}.npz"), compress=True, **sounds)
-                texts = {key: self.transcribe(sound) for key, sound in sounds.items()}
+                texts = {key: self._transcribe(sound) for key, sound in sounds.items()}
                 heard = {"name": name, "heard": texts, "samples": {key: len(sound) for key, sound in sounds.items()}}
                 write_json(path, heard)
             if name == "teacher":
@@ -248,16 +215,14 @@ class Evaluation:
 
     def score(self, heard: dict[str, Any], teacher: dict[str, int]) -> dict[str, Any]:
         """Word error rate with a 95 % bootstrap interval, and length beside the teacher's."""
-        errors = np.asarray([word_errors(item.text, heard["heard"][item.key]) for item in self.items], np.float64)
-        draws = np.random.default_rng(0).integers(0, len(errors), (2000, len(errors)))
-        rates = errors[draws, 0].sum(1) / errors[draws, 1].sum(1)
+        compared = [compare(item.text, heard["heard"][item.key]) for item in self.items]
+        wer, low, high = error_rate([(one.errors, one.words) for one in compared])
         ratios = np.asarray([heard["samples"][item.key] / max(1, teacher[item.key]) for item in self.items])
-        low, high = np.percentile(rates, (2.5, 97.5))
         return {
-            "wer": round(float(100 * errors[:, 0].sum() / errors[:, 1].sum()), 2),
-            "low": round(float(100 * low), 2),
-            "high": round(float(100 * high), 2),
-            "words": int(errors[:, 1].sum()),
+            "wer": round(wer, 2),
+            "low": round(low, 2),
+            "high": round(high, 2),
+            "words": sum(one.words for one in compared),
             "length": f"{ratios.mean():.2f} ({ratios.min():.2f}-{ratios.max():.2f})",
             "outside": int(((ratios < LOW_LENGTH) | (ratios > HIGH_LENGTH)).sum()),
             "seconds": round(sum(heard["samples"].values()) / SAMPLE_RATE),
@@ -273,19 +238,6 @@ class Evaluation:
         path = self.work.file(EVALUATION_FILE)
         kept = json.loads(path.read_text(encoding="utf-8"))["voices"] if path.exists() else {}
         write_json(path, {"how": how, "voices": kept | {self.plan.name: scores}})
-
-
-def word_errors(text: str, heard: str) -> tuple[int, int]:
-    """Word errors and number of words, both texts normalised."""
-    import jiwer
-    from whisper_normalizer.english import EnglishTextNormalizer
-
-    normal = EnglishTextNormalizer()
-    reference, hypothesis = normal(text), normal(heard)
-    if not reference:
-        return len(hypothesis.split()), 0
-    counts = jiwer.process_words(reference, hypothesis)
-    return counts.substitutions + counts.deletions + counts.insertions, len(reference.split())
 
 
 def evaluate_step(work: Work, weights: Path, whisper: Path | None, count: int, plans: list[VoicePlan]) -> None:

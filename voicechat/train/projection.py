@@ -29,7 +29,7 @@ from voicechat.config import load_settings
 from voicechat.models.embedded.talker import TalkerNet, load_talker
 from voicechat.models.embedded.voicebox import load_voicebox
 from voicechat.models.embedded.weights import WEIGHTS_DIR, load_voice_config, save_tensors, write_atomic
-from voicechat.train.common import HELD_OUT, Work, pick_device, to_pcm, write_json, write_wav
+from voicechat.train.common import HELD_OUT, Work, pick_device, to_pcm, write_json
 from voicechat.train.generate import Prompt, generate
 from voicechat.train.projection_codes import coded_replies, has_codes
 from voicechat.train.projection_data import distilled_replies
@@ -205,7 +205,7 @@ def sample(work: Work, net: TalkerNet, fit: ProjectionFit, weights: Path) -> Non
             with torch.inference_mode():
                 codes, voices = torch.tensor([made.codes]), torch.tensor([item.voice])
                 sound = voicebox.decode(codes, made.windows[None], voices)[0].numpy()
-            write_wav(work.file("samples", f"{label}.wav"), to_pcm(sound))
+            work.keep_sample(label, to_pcm(sound))
     write_atomic(work.file("samples", "text.txt"), f"{item.text}\n".encode())
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from voicechat.models.embedded.frontend import token_at
 from voicechat.models.embedded.talker import ADVANCES, EOS
 from voicechat.train.alignment import pointers
 from voicechat.train.common import HELD_OUT, Work, is_held_out
+from voicechat.train.data import load_codes, spoken_clips
 from voicechat.train.projection_data import FEWEST, ServedThinker, Spoken, gather_states
 from voicechat.train.voicebox import CODES_FILE
 
@@ -46,46 +45,27 @@ def coded_replies(
     thinker = ServedThinker(folder, device) if not path.exists() else None
     states = gather_states(path, thinker, list(replies.values()))
     numbers = {key: number for number, key in enumerate(replies)}
-    codes = _codes(training)
+    codes = load_codes(training)
     items = []
     for voice, name in enumerate(voices):
-        for key, symbols, sound_ends, positions in _clips(training, name):
-            said = codes.get((voice, *key))
-            if key not in numbers or said is None or (where := pointers(sound_ends, len(said))) is None:
-                continue
-            own, ends = states.of(numbers[key])
-            if not ends:
-                continue
-            tokens = np.append(said.astype(np.int64) * ADVANCES + np.diff(where), EOS)
-            items.append(
-                Spoken(
-                    text=replies[key]["text"], symbols=torch.from_numpy(symbols.astype(np.int64)),
-                    tokens=torch.tensor([token_at(ends, position) for position in positions.tolist()]),
-                    states=own.float(), targets=torch.from_numpy(tokens), rows=torch.from_numpy(where), voice=voice,
-                    reference=None,
-                )
-            )  # fmt: skip
+        for text_set in training.text_sets():
+            for index, symbols, sound_ends, positions in spoken_clips(training, name, text_set):
+                said, number = codes.get((voice, text_set, index)), numbers.get((text_set, index))
+                if number is None or said is None or (where := pointers(sound_ends, len(said))) is None:
+                    continue
+                own, ends = states.of(number)
+                if not ends:
+                    continue
+                tokens = np.append(said.astype(np.int64) * ADVANCES + np.diff(where), EOS)
+                items.append(
+                    Spoken(
+                        text=replies[text_set, index]["text"], symbols=torch.from_numpy(symbols.astype(np.int64)),
+                        tokens=torch.tensor([token_at(ends, position) for position in positions.tolist()]),
+                        states=own.float(), targets=torch.from_numpy(tokens), rows=torch.from_numpy(where),
+                        voice=voice, reference=None,
+                    )
+                )  # fmt: skip
     if len({item.text for item in items}) < FEWEST:
         raise ValueError(f"{training.root} has codes of {len(items)} held-out replies; at least {FEWEST} are needed")
     logger.info("projection: %d held-out replies as the teacher spoke them", len(items))
     return items
-
-
-def _codes(training: Work) -> dict[tuple[int, str, int], npt.NDArray[np.int16]]:
-    with np.load(training.file(CODES_FILE)) as data:
-        parts = np.split(data["codes"], np.cumsum(data["counts"])[:-1])
-        keys = zip(data["voice"].tolist(), data["text_set"].tolist(), data["index"].tolist(), strict=True)
-        return dict(zip(keys, parts, strict=True))
-
-
-def _clips(
-    training: Work, voice: str
-) -> Iterator[tuple[tuple[str, int], npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-    """A voice's clips: text set and index, symbols, ends of their sound, positions of their words in the text."""
-    for path in sorted(training.root.glob(f"speech/{voice}/*/[0-9]*.npz")):
-        with np.load(path) as data:
-            cuts = np.cumsum(data["rows"])[:-1]
-            split = [np.split(data[name], cuts) for name in ("symbols", "ends", "positions")]
-        for offset, (symbols, ends, positions) in enumerate(zip(*split, strict=True)):
-            if len(symbols):
-                yield (path.parent.name, int(path.stem) + offset), symbols, ends, positions

@@ -20,7 +20,6 @@ from voicechat.train.common import (
     Work,
     write_arrays,
     write_json,
-    write_wav,
 )
 from voicechat.train.teacher import AlignmentError, Speech, Teacher
 from voicechat.train.teachers import VoicePlan
@@ -180,4 +179,4 @@ def _sample(work: Work, plans: list[VoicePlan]) -> None:
                 with np.load(path) as shard:
                     end = int(np.cumsum(shard["samples"])[shard["samples"].argmax(keepdims=True)][0])
                     first = end - int(shard["samples"].max())
-                    write_wav(work.file("samples", f"teacher-{plan.name}-{text_set}.wav"), shard["pcm"][first:end])
+                    work.keep_sample(f"teacher-{plan.name}-{text_set}", shard["pcm"][first:end])

@@ -23,6 +23,7 @@ from voicechat.train.common import (
     RunningMean,
     Stateful,
     Work,
+    follow,
     load_checkpoint,
     resume_training,
     save_checkpoint,
@@ -31,7 +32,6 @@ from voicechat.train.common import (
     wait_for,
     write_arrays,
     write_json,
-    write_wav,
 )
 from voicechat.train.data import IGNORED, Batch, TalkerClip, TalkerData
 from voicechat.train.generate import Prompt, generate
@@ -147,7 +147,7 @@ class TalkerTraining:
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), 1.0)
             optimizer.step()
-            self._follow(number)
+            follow(self.mean.parameters(), [*net.parameters(), *self.paths.parameters()], plan.smoothing, number)
             recent.add(loss.detach()[None])
             if number % plan.report == 0 or number == plan.steps - 1:
                 best = self._report(curve, budget, recent.take()[0], best)
@@ -172,13 +172,6 @@ class TalkerTraining:
             {"params": list(self.paths.parameters()), "weight_decay": self.plan.hidden_decay},
         ]
         return torch.optim.AdamW(groups, self.plan.rate, betas=(0.9, 0.98), fused=self.device.type == "cuda")
-
-    @torch.no_grad()
-    def _follow(self, step: int) -> None:
-        """Move the running mean on; at the start its memory is short."""
-        smoothing = min(self.plan.smoothing, (step + 1) / (step + 10))
-        trained = [*self.net.parameters(), *self.paths.parameters()]
-        torch._foreach_lerp_(list(self.mean.parameters()), trained, 1 - smoothing)
 
     def _mean(self) -> tuple[TalkerNet, HiddenPaths]:
         net, paths = self.mean
@@ -312,8 +305,8 @@ class TalkerTraining:
                 if one.codes and temperature == 0.3 and clip.index < 2:
                     codes, voice = (torch.tensor([given], device=self.device) for given in (one.codes, clip.voice))
                     sound = voicebox.decode(codes, one.windows[None].to(self.device), voice)[0].cpu().numpy()
-                    name = f"talker-{voices[clip.voice]}-{thinker or 'text'}-{clip.text_set}-{clip.index}.wav"
-                    write_wav(self.work.file("samples", name), to_pcm(sound))
+                    name = f"talker-{voices[clip.voice]}-{thinker or 'text'}-{clip.text_set}-{clip.index}"
+                    self.work.keep_sample(name, to_pcm(sound))
 
 
 def talker_step(work: Work, plan: TalkerPlan, device: torch.device, watch: bool = False) -> None:

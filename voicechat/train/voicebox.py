@@ -32,6 +32,7 @@ from voicechat.train.common import (
     RunningMean,
     Stateful,
     Work,
+    follow,
     load_checkpoint,
     resume_training,
     save_checkpoint,
@@ -39,7 +40,6 @@ from voicechat.train.common import (
     to_pcm,
     wait_for,
     write_arrays,
-    write_wav,
 )
 from voicechat.train.gan import (
     MEL_WEIGHT,
@@ -413,7 +413,7 @@ class VoiceBoxTraining:
             measures = graphed()
             recent.add(measures[: len(names)])
             mels.add(measures[len(names) :], window.voice)
-            self._follow(mean, number)
+            follow(mean.parameters(), self.decoder.parameters(), plan.smoothing, number)
             if number == plan.judges_alone - 1:
                 pull.settle(mels.take())
             elif not alone and number % plan.steering == 0:
@@ -456,11 +456,6 @@ class VoiceBoxTraining:
             {name: torch.lerp(plain[name], state, self.plan.share) for name, state in mean.state_dict().items()}
         )
 
-    def _follow(self, mean: VoiceBoxNet, number: int) -> None:
-        smoothing = min(self.plan.smoothing, (number + 1) / (number + 10))
-        with torch.no_grad():
-            torch._foreach_lerp_(list(mean.parameters()), list(self.decoder.parameters()), 1 - smoothing)
-
     def _snapshot(self, mean: VoiceBoxNet, number: int) -> None:
         """Leave the running mean as a weights file, its spectrum corrected; training goes on untouched."""
         torch.backends.cudnn.benchmark = False
@@ -477,7 +472,7 @@ class VoiceBoxTraining:
         names = self.work.voices()
         for number, held in enumerate(self._held(2 * len(names))):
             made = self._again(held)[0].cpu().numpy()
-            write_wav(self.work.file("samples", f"voicebox-{names[held.clip.voice]}-{number}.wav"), to_pcm(made))
+            self.work.keep_sample(f"voicebox-{names[held.clip.voice]}-{number}", to_pcm(made))
 
 
 def voicebox_step(work: Work, plan: VoiceBoxPlan, device: torch.device, watch: bool = False) -> None:
