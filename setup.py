@@ -16,7 +16,7 @@ setup(
         "voicechat.bench": ["*.json"],
         "voicechat.realtime": ["lexicons/*.yaml", "endpointing.json"],
         "voicechat.models.embedded": ["weights/*"],
-        "voicechat.train": ["**/*.txt", "**/*.json"],
+        "voicechat.train": ["**/*.txt", "**/*.json", "*.yaml"],
         "voicechat.web": ["**/*"],
         "voicechat.configs": ["*.yaml"],
     },
