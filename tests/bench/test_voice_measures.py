@@ -14,7 +14,6 @@ from voicechat.bench.voice_measures import (
     error_rate_difference,
     failures,
     pitch,
-    pitch_track,
     sounds_of,
     spoken_seconds,
 )
@@ -128,7 +127,7 @@ def test_range_of_a_gliding_voice() -> None:
 
 def test_noise_and_silence_have_no_pitch() -> None:
     noise = (0.1 * np.random.default_rng(0).standard_normal(RATE)).astype(np.float32)
-    assert len(pitch_track(noise, RATE)) < 5
+    assert pitch(noise, RATE) is None
     assert pitch(np.zeros(RATE, np.float32), RATE) is None
     assert pitch(np.zeros(10, np.float32), RATE) is None
 

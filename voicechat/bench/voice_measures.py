@@ -32,12 +32,6 @@ _DRAWS = 4000
 _MARKS = "ˈˌː"
 """Signs of hibari's alphabet that are no sound of their own."""
 
-LOWEST_HZ, HIGHEST_HZ = 60.0, 420.0
-_PITCH_RATE = 8_000
-_FRAME, _HOP = 400, 80
-_PERIODIC = 0.6
-"""Likeness of a frame to itself one period later from which on it counts as voiced."""
-
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -166,42 +160,16 @@ class Pitch:
 
 
 def pitch(samples: Floats, rate: int) -> Pitch | None:
-    """Pitch of float32 ``[n]`` at ``rate`` Hz; None if too little of it is voiced."""
-    track = pitch_track(samples, rate)
-    if len(track) < 10:
+    """Pitch of float32 ``[n]`` at ``rate`` Hz, as training follows it; None if too little of it is voiced."""
+    import torch
+
+    from voicechat.models.embedded.source import HOP, SAMPLE_RATE
+    from voicechat.train.pitch import track_pitch
+
+    sound = torch.from_numpy(resample(samples.astype(np.float32), rate, SAMPLE_RATE))
+    track = track_pitch(sound[None, : len(sound) // HOP * HOP])
+    voiced = track.pitch[track.voiced].numpy()
+    if len(voiced) < 10:
         return None
-    low, median, high = np.percentile(track, (5, 50, 95))
+    low, median, high = np.percentile(voiced, (5, 50, 95))
     return Pitch(float(median), float(12 * np.log2(high / low)))
-
-
-def pitch_track(samples: Floats, rate: int) -> Doubles:
-    """Hz of the voiced frames (50 ms, every 10 ms), from the normalised autocorrelation."""
-    sound = resample(samples.astype(np.float32), rate, _PITCH_RATE).astype(np.float64)
-    if len(sound) < _FRAME:
-        return np.zeros(0)
-    frames = np.lib.stride_tricks.sliding_window_view(sound, _FRAME)[::_HOP]
-    frames = frames - frames.mean(1, keepdims=True)
-    power = np.square(frames)
-    frames = frames[power.sum(1) > 1e-4 * max(power.sum(1).max(), 1e-9)]  # not more than 40 dB below the loudest
-    shortest, longest = int(_PITCH_RATE / HIGHEST_HZ), int(_PITCH_RATE / LOWEST_HZ) + 1
-    spectrum = np.fft.rfft(frames, 1 << 10)
-    shared = np.fft.irfft(np.abs(spectrum) ** 2)[:, : longest + 2]
-    energy = np.cumsum(np.square(frames), axis=1)
-    lags = np.arange(longest + 2)
-    early = energy[:, _FRAME - 1 - lags]
-    late = energy[:, -1:] - np.where(lags > 0, energy[:, lags - 1], 0.0)
-    likeness = shared / np.sqrt(early * late + 1e-12)
-    found = [_period(row, shortest, longest) for row in likeness]
-    return np.asarray([_PITCH_RATE / period for period in found if period is not None])
-
-
-def _period(likeness: Doubles, shortest: int, longest: int) -> float | None:
-    """The shortest lag whose likeness is a peak nearly as high as the highest, between samples; None if unvoiced."""
-    inner = likeness[shortest : longest + 1]
-    peaks = np.flatnonzero((inner >= likeness[shortest - 1 : longest]) & (inner > likeness[shortest + 1 : longest + 2]))
-    if not len(peaks) or inner[peaks].max() < _PERIODIC:
-        return None
-    place = int(peaks[inner[peaks] >= 0.92 * inner[peaks].max()][0]) + shortest
-    below, at, above = likeness[place - 1 : place + 2]
-    bend = below - 2 * at + above
-    return place + (0.5 * (below - above) / bend if bend < 0 else 0.0)
