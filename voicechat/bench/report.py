@@ -11,7 +11,8 @@
                 ``ttfa_s`` request sent -> first event with sound; ``first_text_s``; ``whole_reply_s``;
                 ``rtf`` seconds until the last sound per second of sound; ``leading_silence_s`` at the sound's start;
                 ``voice_to_voice_s`` last voiced sample of the question sent -> packet of the first audible sample of
-                the answer received; ``voice_to_ear_s`` the same until it has left aiortc's jitter buffer;
+                the answer received; ``voice_to_ear_s`` the same until it has left aiortc's jitter buffer
+                (over WebSocket: until a simulated player plays it);
                 ``response_latency_s`` end of turn decided by the server -> first sound sent;
                 ``worst_underrun_s`` and ``all_underruns_s`` of a simulated player (over WebRTC: how much longer the
                 answer played than it is)
