@@ -6,28 +6,23 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, TextIO
+from typing import TextIO
 
 _WIDTH = 28
 
 
-class _Stream(Protocol):
-    def write(self, text: str, /) -> int: ...
-
-    def flush(self) -> None: ...
-
-    def isatty(self) -> bool: ...
-
-
 class Bar:
-    """Progress of one step, counted in bytes. On a terminal one line is redrawn; elsewhere a line every few seconds."""
+    """Progress of one step, counted in bytes. On a terminal one line is redrawn; elsewhere a line every few seconds.
 
-    def __init__(self, label: str, total: int, stream: _Stream) -> None:
+    Without a stream nothing is shown.
+    """
+
+    def __init__(self, label: str, total: int, stream: TextIO | None) -> None:
         self.label = label
         self.total = max(total, 1)
         self.done = 0
         self._stream = stream
-        self._tty = stream.isatty()
+        self._tty = stream is not None and stream.isatty()
         self._started = time.monotonic()
         self._shown = self._started
         self._interval = 0.1 if self._tty else 3.0
@@ -48,15 +43,12 @@ class Bar:
         """Draw the last state and end the line."""
         self.done = self.total
         self._draw(time.monotonic())
-        if self._tty:
-            self._stream.write("\n")
-            self._stream.flush()
+        self.abandon()
 
     def abandon(self) -> None:
-        """End the line of a step that failed."""
+        """End the line, whatever it says: so does a step that failed."""
         if self._tty:
-            self._stream.write("\n")
-            self._stream.flush()
+            self._write("\n")
 
     def _draw(self, now: float) -> None:
         part = min(self.done / self.total, 1.0)
@@ -66,8 +58,12 @@ class Bar:
             f"{self.label:<34.34} [{'#' * filled}{'.' * (_WIDTH - filled)}] {part:4.0%}"
             f" {min(self.done, self.total) / 1e6:7.1f}/{self.total / 1e6:.1f} MB {self.done / 1e6 / elapsed:6.1f} MB/s"
         )
-        self._stream.write(f"\r{text}" if self._tty else f"{text}\n")
-        self._stream.flush()
+        self._write(f"\r{text}" if self._tty else f"{text}\n")
+
+    def _write(self, text: str) -> None:
+        if self._stream is not None:
+            self._stream.write(text)
+            self._stream.flush()
 
 
 class Reporter:
@@ -86,23 +82,10 @@ class Reporter:
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Bar]:
         """A bar over ``total`` bytes, finished when the block ends without an error."""
-        bar = Bar(label, total, _Nowhere() if self._quiet else self._stream)
+        bar = Bar(label, total, None if self._quiet else self._stream)
         try:
             yield bar
         except BaseException:
             bar.abandon()
             raise
         bar.finish()
-
-
-class _Nowhere:
-    """A stream that keeps nothing."""
-
-    def write(self, _text: str, /) -> int:
-        return 0
-
-    def flush(self) -> None:
-        return None
-
-    def isatty(self) -> bool:
-        return False

@@ -38,14 +38,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     """The value under which ``share`` (0 to 1) of ``values`` lie, interpolated. Raises ValueError for no values."""
     if not values:
         raise ValueError("no values")
-    if not 0.0 <= share <= 1.0:
-        raise ValueError(f"share must be between 0 and 1, not {share}")
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    low, high = ordered[below], ordered[above]
-    return min(max(low + (high - low) * (place - below), low), high)
+    return float(np.quantile(values, share))
 
 
 def summarize(values: Iterable[float | None]) -> Summary | None:
