@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from voicechat.bench.baseline import Baseline, running_baseline
 from voicechat.bench.loop import closed_loop, interleaved
 from voicechat.bench.outcome import BenchError, Report, outcome
 from voicechat.bench.questions import QUESTIONS, questions
-from voicechat.bench.served import Served, say, serving
+from voicechat.bench.served import Progress, Served, say, serving
 from voicechat.bench.turn import Question
 
 _BUSY = 0.25
@@ -106,20 +105,13 @@ async def _measure(
         if baseline is not None:
             await baseline.warm_up(warmup[0])
     before = await served.stats()
+    progress = Progress("", "turns", options.turns)
     if baseline is not None:
-        found = await interleaved(users, timed, baseline.ask, _progress(options.turns))
+        found = await interleaved(users, timed, baseline.ask, progress.tell)
     else:
-        found = await closed_loop(users, timed, _progress(options.turns))
+        found = await closed_loop(users, timed, progress.tell)
     return {
         **report.measured(found, before, await served.stats()),
         "naive": baseline.report([turn for turn in found.turns if turn.error is None]) if baseline else None,
         "turns": [turn.to_dict() for turn in found.turns],
     }
-
-
-def _progress(total: int) -> Any:
-    def told(count: int) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{count} of {total} turns", end="\n" if count == total else "", file=sys.stderr, flush=True)
-
-    return told

@@ -9,6 +9,7 @@ import datetime
 import os
 import shlex
 import sys
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,9 @@ from voicechat.bench.child import child_server
 from voicechat.bench.machine import machine_facts
 from voicechat.bench.outcome import API_KEY, BenchError
 from voicechat.config import ConfigError, Settings, load_settings
+
+_PROGRESS_S = 15.0
+"""Seconds between two lines of progress where there is no terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +129,26 @@ async def assembled(settings: Settings) -> AssembledPaths:
 def say(text: str) -> None:
     """Tell whoever watches."""
     print(text, file=sys.stderr, flush=True)
+
+
+class Progress:
+    """One line on standard error: kept up to date on a terminal, else every so often."""
+
+    def __init__(self, who: str, what: str, total: int) -> None:
+        self._who, self._what, self._total, self._done = who, what, total, 0
+        self._begun = self._told = time.monotonic()
+
+    def step(self) -> None:
+        """One more is done."""
+        self.tell(self._done + 1)
+
+    def tell(self, done: int) -> None:
+        """So many are done."""
+        self._done = done
+        now, terminal, last = time.monotonic(), sys.stderr.isatty(), done == self._total
+        if not (terminal or last or now - self._told > _PROGRESS_S):
+            return
+        self._told = now
+        left = (now - self._begun) / done * (self._total - done)
+        line = f"{self._who}{done} of {self._total} {self._what}, {left / 60:.0f} min left"
+        print(f"\r{line}" if terminal else line, end="\n" if last or not terminal else "", file=sys.stderr, flush=True)

@@ -14,8 +14,6 @@ import contextlib
 import hashlib
 import importlib.util
 import json
-import sys
-import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from voicechat.assemble.catalogue import EARS_NAME
 from voicechat.bench import voice_sounds
 from voicechat.bench.chat_client import ClientError
 from voicechat.bench.outcome import BenchError, Report, outcome
-from voicechat.bench.served import Served, say, serving, settings_of
+from voicechat.bench.served import Progress, Served, say, serving, settings_of
 from voicechat.bench.voice_images import draw
 from voicechat.bench.voice_judges import HEARD, PHRASES, Panel
 from voicechat.bench.voice_report import SCHEMA, as_text, found_failures, voice_report
@@ -37,7 +35,6 @@ HELD_OUT = Path(__file__).with_name("held_out.json")
 _IMAGES, _IMAGE_CHARACTERS = 6, 40
 """Texts of each voice that are drawn: the shortest that have so many characters."""
 _SEED = 20_000
-_PROGRESS_S = 15.0
 
 
 def main(options: argparse.Namespace) -> int:
@@ -153,7 +150,7 @@ class _Run:
         systems = [*([TEACHER] if voice in self._teachers else []), *self._options.modes]
         known: dict[str, dict[str, Any]] = {system: {} for system in systems}
         failed: list[dict[str, str]] = []
-        progress = _Progress(voice, len(systems) * len(self._texts))
+        progress = Progress(f"{voice}: ", "sounds", len(systems) * len(self._texts))
 
         async def one(system: str, number: int, text: Text) -> None:
 
@@ -214,22 +211,3 @@ class _Run:
             draw(path, text.text, {system: self._kept.sound(voice, system, text) for system in systems})
             drawn.append(str(path))
         return drawn
-
-
-class _Progress:
-    """One line on standard error: kept up to date on a terminal, else every so often."""
-
-    def __init__(self, voice: str, total: int) -> None:
-        self._voice, self._total, self._done = voice, total, 0
-        self._begun = self._told = time.monotonic()
-
-    def step(self) -> None:
-        """One sound more is judged."""
-        self._done += 1
-        now, terminal, last = time.monotonic(), sys.stderr.isatty(), self._done == self._total
-        if not (terminal or last or now - self._told > _PROGRESS_S):
-            return
-        self._told = now
-        left = (now - self._begun) / self._done * (self._total - self._done)
-        line = f"{self._voice}: {self._done} of {self._total} sounds, {left / 60:.0f} min left"
-        print(f"\r{line}" if terminal else line, end="\n" if last or not terminal else "", file=sys.stderr, flush=True)
