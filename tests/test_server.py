@@ -17,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ import pytest
 from tests.cascade.listening import error_rate
 from tests.real_server import ROOT, RealServer, Servers, descendants, pools, pools_of, wait_until_gone
 from voicechat.assemble import AssembledPaths
+from voicechat.config import load_settings
 from voicechat.media.decode import decode_audio
-from voicechat.server import _is_loopback, _listen, _settle
+from voicechat.server import _is_loopback, _listen, _settle, open_to_all
 
 QUESTION = "What is the capital of France?"
 SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "heart", "format": "wav"}}
@@ -68,6 +70,26 @@ def stream(url: str, body: dict[str, Any]) -> http.client.HTTPResponse:
 )
 def test_what_is_loopback(host: str, expected: bool) -> None:
     assert _is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "starts"),
+    [
+        ([], True),
+        (["server.host=0.0.0.0"], False),
+        (["server.host=0.0.0.0", "server.api_keys=k"], True),
+        (["server.host=0.0.0.0", "server.anonymous=true"], True),
+        (["server.host=0.0.0.0", "server.keys_file=KEYS"], True),
+    ],
+)
+def test_others_need_a_key(tmp_path: Path, overrides: list[str], starts: bool) -> None:
+    """Beyond this machine the server does not open for everybody, unless it is told to."""
+    file = tmp_path / "keys.yaml"
+    file.write_text("keys: []", encoding="utf-8")
+    overrides = [f"data_dir={tmp_path / 'data'}", *(text.replace("KEYS", str(file)) for text in overrides)]
+    refusal = open_to_all(load_settings("embedded-tiny", overrides=overrides, environ={}))
+    assert (refusal is None) is starts
+    assert refusal is None or "voicechat keys add" in refusal
 
 
 def test_listening_takes_a_free_port() -> None:
@@ -254,7 +276,10 @@ def test_the_default_model_from_end_to_end(servers: Servers, embedded_server: st
     streaming = {**SPOKEN, "audio": {"voice": "heart", "format": "pcm16"}, "stream": True}
     with stream(embedded_server, {"model": "embedded", "messages": [story], **streaming}) as events:
         assert events.readline().startswith(b"data:")
-        servers.stop()
+        with ThreadPoolExecutor(1) as reader:
+            rest = reader.submit(events.read)
+            servers.stop()
+            assert rest.result(60).endswith(b"data: [DONE]\n\n"), "a live reply is finished first"
 
 
 def test_the_collector_does_not_look_at_what_is_there_from_the_start() -> None:

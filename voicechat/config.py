@@ -32,15 +32,42 @@ class ServerSettings(_Section):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535, description="0 takes any free port")
-    api_keys: StrList = Field(default=(), description="bearer tokens that may call the API; empty: everyone may")
+    api_keys: StrList = Field(
+        default=(), description="bearer tokens that may call the API; empty, and no file of keys: everyone may"
+    )
+    keys_file: Path | None = Field(
+        default=None, description="further keys, with limits (`voicechat keys`); unset: keys.yaml in data_dir"
+    )
+    anonymous: bool = Field(
+        default=False, description="listen beyond this machine although no key is needed: whoever reaches the port may"
+    )
     allowed_origins: StrList = Field(
         default=(), description="other web origins that may call the API (CORS); * for all"
     )
     max_audio_seconds: float = Field(default=60.0, gt=0, description="longest sound of one request or turn")
     max_body_mb: int = Field(default=40, ge=1, description="largest request body")
+    drain_s: float = Field(
+        default=20.0, ge=0, description="how long live replies may go on after SIGTERM; nothing new is taken then"
+    )
     max_sessions: int = Field(default=32, ge=1, description="most live WebRTC or WebSocket sessions")
     profiling: bool = Field(default=False, description="answer POST /v1/profile, which slows everything for a while")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class LimitSettings(_Section):
+    """How much may be asked for; beyond it 429. Unset: no bound."""
+
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    audio_seconds_per_minute: float | None = Field(default=None, gt=0, description="of sound, heard and said together")
+    replies: int | None = Field(default=None, ge=1, description="replies at the same time")
+    sessions: int | None = Field(default=None, ge=1, description="realtime sessions at the same time")
+
+
+class LimitsSettings(_Section):
+    """Rate limits."""
+
+    total: LimitSettings = Field(default=LimitSettings(), description="of all callers together")
+    per_key: LimitSettings = Field(default=LimitSettings(), description="of each key that has none of its own")
 
 
 class ThinkerModelSettings(_Section):
@@ -236,6 +263,7 @@ class Settings(_Section):
     ears: EarsSettings = EarsSettings()
     turns: TurnsSettings = TurnsSettings()
     watermark: WatermarkSettings = WatermarkSettings()
+    limits: LimitsSettings = LimitsSettings()
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:

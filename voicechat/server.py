@@ -9,6 +9,7 @@ import logging
 import signal
 import socket
 import time
+from pathlib import Path
 
 import uvloop
 from aiohttp import web
@@ -16,11 +17,14 @@ from aiohttp import web
 from voicechat.app import build
 from voicechat.assemble import assemble
 from voicechat.cascade.coordinator import Coordinator
-from voicechat.config import Settings, resource_dir
+from voicechat.config import LimitSettings, Settings, resource_dir
 from voicechat.contract.errors import CascadeError
 from voicechat.faces import stats, webrtc
-from voicechat.faces.app import FaceSettings, create_app
+from voicechat.faces.admission import admission
+from voicechat.faces.app import KEYS, METERED, FaceSettings, create_app
+from voicechat.faces.keys import KeyLimits, KeyRing, KeysError
 from voicechat.faces.looplag import LoopLag
+from voicechat.faces.metrics import METRICS, Status
 from voicechat.media.detectors import Detectors
 from voicechat.media.ice import IceSettings
 from voicechat.media.rtc import PeerSettings
@@ -41,8 +45,16 @@ def serve(settings: Settings) -> int:
 async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    hurry = asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if stop.is_set() else stop).set()
+
     for sign in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(sign, stop.set)
+        loop.add_signal_handler(sign, on_signal)
+    if (refusal := open_to_all(settings)) is not None:
+        log.error("%s", refusal)
+        return 1
     try:
         sock = _listen(settings.server.host, settings.server.port)
     except OSError as error:
@@ -59,7 +71,14 @@ async def _serve(settings: Settings) -> int:
         sock.close()
         return 1
     lag = LoopLag()
-    runner = web.AppRunner(make_app(coordinator, settings, lag, detectors), access_log=None, shutdown_timeout=5.0)
+    try:
+        app = make_app(coordinator, settings, lag, detectors)
+    except KeysError as error:
+        log.error("%s", error)
+        sock.close()
+        return 1
+    loop.add_signal_handler(signal.SIGHUP, _reload_keys, app[KEYS])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
     await runner.setup()
     await web.SockSite(runner, sock).start()  # /healthz and /readyz answer from here on
     measuring = loop.create_task(lag.measure(), name="loop-lag")
@@ -75,6 +94,7 @@ async def _serve(settings: Settings) -> int:
             flush=True,
         )
         await stop.wait()
+        await drain(app, settings.server.drain_s, hurry)
     except (RuntimeError, CascadeError) as error:  # a stage that does not start, or dies while it warms up
         log.error("%s", error)
         code = 1
@@ -84,6 +104,45 @@ async def _serve(settings: Settings) -> int:
         detectors.close()
         await coordinator.stop()
     return code
+
+
+async def drain(app: web.Application, seconds: float, hurry: asyncio.Event) -> None:
+    """Take nothing new, and let live replies finish: at most ``seconds``, or until ``hurry`` (a second signal)."""
+    admission(app).draining = True
+    metered = app[METERED]
+    if metered.live:
+        log.info("going down after %d live replies, at most %g s", metered.live, seconds)
+    waiting = {asyncio.create_task(metered.idle.wait()), asyncio.create_task(hurry.wait())}
+    _, left = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for task in left:
+        task.cancel()
+    if metered.live:
+        log.warning("%d replies are broken off", metered.live)
+
+
+def open_to_all(settings: Settings) -> str | None:
+    """Why the server does not start: anybody on the network could use it. None if it may."""
+    server = settings.server
+    if _is_loopback(server.host) or server.anonymous or server.api_keys or keys_file(settings).exists():
+        return None
+    return (
+        f"server.host is {server.host}, so others can reach the server, but no key is needed. Make one "
+        "(voicechat keys add NAME), set server.api_keys, or allow it: server.anonymous=true"
+    )
+
+
+def keys_file(settings: Settings) -> Path:
+    """Where the file of keys is, or would be."""
+    return settings.server.keys_file or settings.data_dir / "keys.yaml"
+
+
+def _reload_keys(ring: KeyRing) -> None:
+    try:
+        ring.reload()
+    except KeysError as error:
+        log.error("the keys stay as they were: %s", error)
+    else:
+        log.info("the file of keys was read again")
 
 
 async def _start(coordinator: Coordinator, stop: asyncio.Event) -> bool:
@@ -114,6 +173,9 @@ def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag, detecto
     limits = SessionLimits(policy=turn_policy(settings.turns))
     face_settings = FaceSettings(
         api_keys=server.api_keys,
+        keys_file=keys_file(settings),
+        limits=_key_limits(settings.limits.total),
+        key_limits=_key_limits(settings.limits.per_key),
         allowed_origins=server.allowed_origins,
         web_dir=resource_dir("web"),
         max_audio_seconds=server.max_audio_seconds,
@@ -128,7 +190,7 @@ def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag, detecto
         max_sessions=server.max_sessions,
         detectors=detectors,
     )
-    return create_app(
+    app = create_app(
         coordinator,
         face_settings,
         extensions=[
@@ -137,6 +199,26 @@ def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag, detecto
         ],
         stage_states=coordinator.stage_states,
     )
+    app[METRICS].watch(lambda: _status(app, coordinator, lag))
+    return app
+
+
+def _status(app: web.Application, coordinator: Coordinator, lag: LoopLag) -> Status:
+    leases, pool = coordinator.leases, coordinator.pool
+    return Status(
+        ready=coordinator.ready,
+        stages=coordinator.stage_states(),
+        restarts=dict(coordinator.restarts),
+        slots={"total": leases.total, "free": leases.free, "waiting": leases.waiting},
+        sessions=admission(app).live,
+        pool_bytes=pool.size,
+        row_faults=int(pool.row_faults[0]),
+        loop_lag={f"{percent / 100:g}": lag.percentile_ms(percent) / 1000 for percent in (50, 99)},
+    )
+
+
+def _key_limits(limits: LimitSettings) -> KeyLimits:
+    return KeyLimits(limits.requests_per_minute, limits.audio_seconds_per_minute, limits.replies, limits.sessions)
 
 
 def _is_loopback(host: str) -> bool:

@@ -181,12 +181,26 @@ def cascade() -> FakeCascade:
 
 
 @pytest.fixture
-async def serve(cascade: FakeCascade) -> AsyncIterator[Serve]:
+def apps() -> list[web.Application]:
+    """The applications that ``serve`` has started, in order."""
+    return []
+
+
+@pytest.fixture
+def served_app(apps: list[web.Application]) -> Callable[[], web.Application]:
+    """Gives the application that ``serve`` started last."""
+    return lambda: apps[-1]
+
+
+@pytest.fixture
+async def serve(cascade: FakeCascade, apps: list[web.Application]) -> AsyncIterator[Serve]:
     """``await serve(settings, **create_app_options)`` gives the base URL of a server over ``cascade``."""
     runners: list[web.AppRunner] = []
 
     async def start(settings: FaceSettings | None = None, **options: object) -> str:
-        runner = web.AppRunner(create_app(cascade, settings, **options), shutdown_timeout=1.0)  # type: ignore[arg-type]
+        app = create_app(cascade, settings, **options)  # type: ignore[arg-type]
+        apps.append(app)
+        runner = web.AppRunner(app, shutdown_timeout=1.0)
         await runner.setup()
         runners.append(runner)
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -15,6 +15,7 @@ from yarl import URL
 
 from voicechat.faces.app import FaceSettings
 from voicechat.faces.audio_store import AudioStore
+from voicechat.faces.metered import Metered
 
 CHAT = {"model": "fake-voice", "messages": [{"role": "user", "content": "Hello"}]}
 
@@ -120,8 +121,8 @@ async def test_a_bug_is_one_clean_error(serve, http: ClientSession, caplog) -> N
 
 async def test_extensions_get_everything(serve, cascade) -> None:
     got = []
-    await serve(extensions=[lambda app, cascade: got.append((type(app), cascade))])
-    assert got == [(web.Application, cascade)]
+    await serve(extensions=[lambda app, cascade: got.append((type(app), type(cascade), cascade.model))])
+    assert got == [(web.Application, Metered, cascade.model)]
 
 
 async def test_keys(serve, http: ClientSession, tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ async def test_an_empty_reply_is_a_reply(client: AsyncOpenAI, cascade) -> None:
 @pytest.mark.parametrize(
     ("failure", "status", "code", "kind"),
     [
-        (Overloaded("Busy."), 503, "overloaded", openai.InternalServerError),
+        (Overloaded("Busy."), 429, "rate_limit_exceeded", openai.RateLimitError),
         (NotReady("Warming up."), 503, "not_ready", openai.InternalServerError),
         (StageFailed("talker", "The talker died."), 500, "stage_failed", openai.InternalServerError),
     ],
@@ -248,9 +248,9 @@ async def test_failures(
         await client.chat.completions.create(model=MODEL, messages=ask("x"), stream=stream, **options)
     assert error.value.status_code == status
     assert error.value.code == code
-    assert error.value.type == "server_error"
+    assert error.value.type == ("requests" if status == 429 else "server_error")
     assert error.value.body["message"] == str(failure)
-    assert ("retry-after" in error.value.response.headers) == (status == 503)
+    assert ("retry-after" in error.value.response.headers) == (status in (429, 503))
 
 
 async def test_a_failure_after_the_first_words(client: AsyncOpenAI, cascade) -> None:

@@ -47,7 +47,7 @@ async def test_refusals_before_the_handshake(serve_ws):
     async with full.raw():
         for server, path, status in (
             (not_ready, "/v1/realtime?model=x", 503),
-            (full, "/v1/realtime?model=x", 503),
+            (full, "/v1/realtime?model=x", 429),
             (full, "/v1/realtime?call_id=rtc_1", 400),
             (full, "/v1/realtime?intent=transcription", 400),
         ):
@@ -83,7 +83,7 @@ async def test_calls_over_webrtc_take_places_too(serve_ws):
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
         async with server.raw():
             pass
-    assert refused.value.status == 503
+    assert refused.value.status == 429
     calls[0] = 0
     async with server.raw() as raw:
         await raw.until("session.created")

@@ -215,7 +215,7 @@ async def test_a_key_is_asked_for(serve, http: ClientSession) -> None:
 @pytest.mark.parametrize(
     ("error", "status", "code", "param"),
     [
-        (Overloaded("busy"), 503, "overloaded", None),
+        (Overloaded("busy"), 429, "rate_limit_exceeded", None),
         (NotReady("warming up"), 503, "not_ready", None),
         (StageFailed("talker", "The talker died."), 500, "stage_failed", None),
         (InvalidRequest("No such text.", param="text"), 400, "invalid_value", "input"),

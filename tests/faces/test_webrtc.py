@@ -281,8 +281,8 @@ async def test_full_server_refuses_clearly_and_recovers(serve):
     server = await serve(max_sessions=1)
     first = await server.client().connect()
     refused = await server.client().post()
-    assert refused.status == 503
-    assert (await refused.json())["error"]["code"] == "overloaded"
+    assert refused.status == 429
+    assert (await refused.json())["error"]["code"] == "rate_limit_exceeded"
     assert int(refused.headers["Retry-After"]) > 0
     await first.close()
     await server.until_empty()

@@ -144,7 +144,7 @@ async def test_failing_ears_are_told(make_bench):
 
 @pytest.mark.parametrize(
     ("after", "error", "code"),
-    [(0, Overloaded("full"), "overloaded"), (2, StageFailed("talker", "died"), "stage_failed")],
+    [(0, Overloaded("full"), "rate_limit_exceeded"), (2, StageFailed("talker", "died"), "stage_failed")],
 )
 async def test_failing_reply_is_told_once_and_the_session_lives(make_bench, after, error, code):
     bench = make_bench(DoubleCascade(fail_respond=error, fail_after=after))

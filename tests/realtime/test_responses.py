@@ -68,7 +68,7 @@ def test_failed_response():
     bench.turn()
     bench.fail(Overloaded("full"))
     assert bench.done()["status"] == "failed"
-    assert bench.done()["status_details"]["error"]["code"] == "overloaded"
+    assert bench.done()["status_details"]["error"]["code"] == "rate_limit_exceeded"
     bench.turn("again")
     bench.say("Hi")
     bench.finish()

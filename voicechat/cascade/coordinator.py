@@ -95,6 +95,8 @@ class Coordinator:
         )
         self.traffic.stages, self.traffic.hearing = self.stages, self.hearing
         self._keepers: set[asyncio.Task[None]] = set()
+        self.restarts = dict.fromkeys(self.stages, 0)
+        """How often each stage came back."""
 
     # ---- life
 
@@ -177,6 +179,7 @@ class Coordinator:
             except RuntimeError as error:
                 log.error("the %s stage did not come back: %s", stage.name, error)
             else:
+                self.restarts[stage.name] = self.restarts.get(stage.name, 0) + 1
                 log.info("the %s stage is back", stage.name)
                 return
 

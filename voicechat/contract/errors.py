@@ -19,6 +19,10 @@ class Overloaded(CascadeError):
         self.retry_after = retry_after
 
 
+class RateLimited(Overloaded):
+    """The caller asked for more than is allowed."""
+
+
 class StageFailed(CascadeError):
     """A stage died, or answered with a fault, while the response was inside it."""
 

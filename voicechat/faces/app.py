@@ -10,10 +10,13 @@ from pathlib import Path
 from aiohttp import web
 
 from voicechat.contract.cascade import Cascade
-from voicechat.faces import auth, client_secrets, health, models, page, realtime_ws, voices
+from voicechat.faces import auth, client_secrets, health, metrics, models, page, realtime_ws, voices
 from voicechat.faces.audio_store import MAX_REPLIES, TTL_S, AudioStore
 from voicechat.faces.chat import ChatFace, ChatLimits
 from voicechat.faces.errors import error_middleware
+from voicechat.faces.keys import KeyLimits, KeyRing
+from voicechat.faces.limits import Accounts
+from voicechat.faces.metered import Metered
 from voicechat.faces.speech import SpeechFace
 from voicechat.media.decode import MAX_BYTES
 from voicechat.media.detectors import Detectors
@@ -25,7 +28,13 @@ class FaceSettings:
     """What the faces need to know beside the cascade."""
 
     api_keys: tuple[str, ...] = ()
-    """Bearer tokens that may call ``/v1/``; empty: everybody may."""
+    """Bearer tokens that may call ``/v1/``; empty, and no :attr:`keys_file`: everybody may."""
+    keys_file: Path | None = None
+    """Further keys, with limits; see :mod:`voicechat.faces.keys`."""
+    limits: KeyLimits = field(default_factory=KeyLimits)
+    """Of all callers together."""
+    key_limits: KeyLimits = field(default_factory=KeyLimits)
+    """Of a key that has none of its own."""
     allowed_origins: tuple[str, ...] = ()
     """Other web origins that may call; ``*``: all."""
     web_dir: Path | None = None
@@ -55,6 +64,12 @@ class FaceSettings:
 Extension = Callable[[web.Application, Cascade], object]
 """Adds more routes to the application, as ``voicechat.faces.webrtc.setup`` does once its settings are bound."""
 
+KEYS = web.AppKey("keys", KeyRing)
+"""The keys; :meth:`KeyRing.reload` reads their file again."""
+
+METERED = web.AppKey("metered", Metered)
+"""The cascade as the faces see it."""
+
 WORKERS = web.AppKey("workers", ThreadPoolExecutor)
 """The threads for sound and large bodies; closed with the application."""
 
@@ -72,18 +87,24 @@ def create_app(
     are not up.
     """
     settings = settings or FaceSettings()
+    ring = KeyRing(settings.api_keys, settings.keys_file)
+    accounts = Accounts(settings.limits, settings.key_limits)
     app = web.Application(
         client_max_size=settings.max_body_bytes,
         middlewares=[
             auth.request_id_middleware,
+            metrics.counting_middleware,
             error_middleware,
             auth.cors_middleware(settings.allowed_origins),
-            auth.auth_middleware(settings.api_keys),
+            auth.auth_middleware(ring, accounts, lambda: cascade.model.name),
         ],
     )
+    app[KEYS] = ring
+    cascade = app[METERED] = Metered(cascade, metrics.setup(app))
 
     async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
         auth.add_request_id(request, response)
+        auth.add_rate_limits(request, response)
         auth.add_cors(request, response, settings.allowed_origins)
 
     async def on_cleanup(app: web.Application) -> None:
@@ -103,7 +124,7 @@ def create_app(
     realtime = realtime_ws.WsSettings(
         limits=settings.realtime_limits,
         max_sessions=settings.max_realtime_sessions,
-        keyed=bool(settings.api_keys),
+        keyed=bool(ring),
         allowed_origins=settings.allowed_origins,
         detectors=settings.detectors,
     )

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import hmac
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from voicechat.faces.admission import admission, draining
 from voicechat.faces.client_secrets import PREFIX, SECRETS
-from voicechat.faces.errors import ApiError
+from voicechat.faces.errors import ApiError, too_many
+from voicechat.faces.keys import KEY, Key, KeyRing, face_of
+from voicechat.faces.limits import Accounts
+from voicechat.faces.metered import calling
+from voicechat.faces.metrics import METRICS
 
 REQUEST_ID = web.RequestKey("request_id", str)
 """The ``x-request-id`` of a request."""
 
-PROTECTED = "/v1/"
+ACCOUNTS = web.RequestKey("accounts", list)
+"""Whose limits a request counts against."""
+
+PROTECTED = ("/v1/", "/metrics")
 
 _KEY_PROTOCOL = "openai-insecure-api-key."
 _REALTIME, _CALLS, _ICE_SERVERS = "/v1/realtime", "/v1/realtime/calls", "/v1/realtime/ice_servers"
@@ -42,37 +50,69 @@ def _takes_secret(path: str) -> bool:
     return path in (_REALTIME, _CALLS, _ICE_SERVERS) or path.startswith(f"{_CALLS}/")
 
 
-def auth_middleware(api_keys: Sequence[str]) -> Middleware:
-    """Let only bearers of one of ``api_keys`` into ``/v1/``; everybody if there are none.
+def auth_middleware(ring: KeyRing, accounts: Accounts, served: Callable[[], str]) -> Middleware:
+    """Let only bearers of a key of ``ring`` into ``/v1/``; everybody if it has none. ``served`` is the model's name.
 
-    A client secret opens realtime sessions; one that has expired does not, even where no key is needed.
+    A client secret opens realtime sessions, on the account of the key that made it; one that has expired does not, even
+    where no key is needed. What costs something is counted: 429 beyond the limits, decided before the body is read.
     """
-    keys = [key.encode() for key in api_keys]
-
-    def known(token: str) -> bool:
-        return any(hmac.compare_digest(token.encode(errors="surrogateescape"), key) for key in keys)
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if _takes_secret(request.path) and (token := credential(request)) is not None and token.startswith(PREFIX):
-            if SECRETS not in request.app or request.app[SECRETS].find(token) is None:
+        face = face_of(request.path)
+        key: Key | None = None
+        token = credential(request)
+        if _takes_secret(request.path) and token is not None and token.startswith(PREFIX):
+            secret = request.app[SECRETS].find(token) if SECRETS in request.app else None
+            if secret is None:
                 message = "The client secret is not known, or has expired."
                 raise ApiError(401, message, code="invalid_client_secret", headers={"WWW-Authenticate": "Bearer"})
-            return await handler(request)
-        if keys and request.path.startswith(PROTECTED) and request.method != "OPTIONS":
-            token = credential(request)
-            challenge = {"WWW-Authenticate": "Bearer"}
-            if token is None:
-                raise ApiError(
-                    401,
-                    "You didn't provide an API key. Send it in a header: 'Authorization: Bearer KEY'.",
-                    headers=challenge,
-                )
-            if not known(token):
-                raise ApiError(401, "Incorrect API key provided.", code="invalid_api_key", headers=challenge)
+            key = secret.owner
+        elif ring and request.path.startswith(PROTECTED) and request.method != "OPTIONS":
+            key = _required(ring, token)
+        if key is not None:
+            request[KEY] = key
+            _check_scope(key, face, served())
+        account = None if key is None else accounts.of(key.name, key.limits)
+        everybody = (accounts.everybody,) if account is None else (accounts.everybody, account)
+        calling(face or "other", everybody)
+        request[ACCOUNTS] = [*everybody]
+        if face is not None and (request.method == "POST" or request.path == _REALTIME):
+            if admission(request.app).draining and not request.path.startswith(f"{_CALLS}/"):
+                raise draining()
+            for one in everybody:
+                if (refusal := one.request(time.monotonic())) is not None:
+                    request.app[METRICS].rejections.labels(refusal.what).inc()
+                    raise too_many(refusal.message, refusal.wait, what=refusal.what)
         return await handler(request)
 
     return middleware
+
+
+def _required(ring: KeyRing, token: str | None) -> Key:
+    challenge = {"WWW-Authenticate": "Bearer"}
+    if token is None:
+        message = "You didn't provide an API key. Send it in a header: 'Authorization: Bearer KEY'."
+        raise ApiError(401, message, headers=challenge)
+    key = ring.find(token)
+    if key is None:
+        raise ApiError(401, "Incorrect API key provided.", code="invalid_api_key", headers=challenge)
+    return key
+
+
+def _check_scope(key: Key, face: str | None, served: str) -> None:
+    if not key.opens(face):
+        message = f"This API key may not use this address; it is for: {', '.join(key.faces)}."
+        raise ApiError(403, message, code="insufficient_permissions")
+    if face is not None and key.models and served not in key.models:
+        message = f"This API key may not use the model '{served}'; it is for: {', '.join(key.models)}."
+        raise ApiError(403, message, code="insufficient_permissions", param="model")
+
+
+def add_rate_limits(request: web.Request, response: web.StreamResponse) -> None:
+    """Say what is left of the caller's limits; of its own before those of everybody."""
+    for account in request.get(ACCOUNTS, ()):
+        response.headers.update(account.headers(time.monotonic()))
 
 
 @web.middleware
@@ -116,5 +156,5 @@ def add_cors(request: web.Request, response: web.StreamResponse, origins: Sequen
     origin = allowed_origin(request, origins)
     if origin is not None:
         response.headers["Access-Control-Allow-Origin"] = origin
-        response.headers["Access-Control-Expose-Headers"] = "x-request-id, Location"
+        response.headers["Access-Control-Expose-Headers"] = "x-request-id, Location, Retry-After"
         response.headers.add("Vary", "Origin")

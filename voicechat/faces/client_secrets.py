@@ -11,6 +11,7 @@ from aiohttp import web
 
 from voicechat.contract.cascade import Cascade
 from voicechat.faces.errors import ApiError, json_response
+from voicechat.faces.keys import KEY, Key
 from voicechat.realtime.client_events import load_json
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.fields import Fields
@@ -29,6 +30,8 @@ class ClientSecret:
     value: str
     expires_at: float
     config: SessionConfig
+    owner: Key | None = None
+    """The key that it was made with, if any was needed."""
 
 
 class ClientSecrets:
@@ -41,14 +44,14 @@ class ClientSecrets:
     def __len__(self) -> int:
         return len(self._secrets)
 
-    def create(self, config: SessionConfig, seconds: int) -> ClientSecret:
+    def create(self, config: SessionConfig, seconds: int, owner: Key | None = None) -> ClientSecret:
         """A new key, valid for ``seconds``. The oldest are forgotten if there are too many."""
         now = self._clock()
         for value in [value for value, secret in self._secrets.items() if secret.expires_at <= now]:
             del self._secrets[value]
         while len(self._secrets) >= MAX_SECRETS:
             del self._secrets[next(iter(self._secrets))]
-        secret = ClientSecret(f"{PREFIX}{secrets.token_hex(24)}", now + seconds, config)
+        secret = ClientSecret(f"{PREFIX}{secrets.token_hex(24)}", now + seconds, config, owner)
         self._secrets[secret.value] = secret
         return secret
 
@@ -81,7 +84,7 @@ def setup(app: web.Application, cascade: Cascade, instructions: str = "") -> Cli
                 config = config.updated(fields.get("session"), model)
         except ClientError as error:
             raise ApiError(400, error.message, param=error.param, code=error.code) from None
-        secret = store.create(config, seconds)
+        secret = store.create(config, seconds, request.get(KEY))
         expires = int(secret.expires_at)
         session = config.to_dict(f"sess_{secrets.token_hex(12)}", model.name, expires)
         return json_response({"value": secret.value, "expires_at": expires, "session": session})

@@ -64,6 +64,12 @@ def internal_error() -> ApiError:
     return ApiError(500, "The server had an error while processing your request.", kind=SERVER)
 
 
+def too_many(message: str, retry_after: float | None = None, *, what: str = "requests") -> ApiError:
+    """A limit of the caller or of the server is met; ``retry_after`` in seconds, if known."""
+    retry = {"Retry-After": str(max(RETRY_AFTER_S, math.ceil(retry_after or 0)))}
+    return ApiError(429, message, kind=what, code="rate_limit_exceeded", headers=retry)
+
+
 def from_cascade(error: CascadeError, params: Mapping[str, str | None] = CHAT_PARAMS) -> ApiError:
     """How a failed response is told to the caller. ``params`` are the names of fields in the caller's request."""
     message = str(error)
@@ -74,8 +80,7 @@ def from_cascade(error: CascadeError, params: Mapping[str, str | None] = CHAT_PA
                 param = params.get(param, param.removeprefix("sampling."))
             return ApiError(400, message, param=param, code=error.code or "invalid_value")
         case Overloaded():
-            retry = {"Retry-After": str(max(RETRY_AFTER_S, math.ceil(error.retry_after or 0)))}
-            return ApiError(503, message, kind=SERVER, code="overloaded", headers=retry)
+            return too_many(message, error.retry_after)
         case NotReady():
             retry = {"Retry-After": str(RETRY_AFTER_S)}
             return ApiError(503, message, kind=SERVER, code="not_ready", headers=retry)

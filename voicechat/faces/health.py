@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from aiohttp import web
 
 from voicechat.contract.cascade import Cascade
+from voicechat.faces.admission import admission
 from voicechat.faces.errors import RETRY_AFTER_S, json_response
 
 StageStates = Callable[[], Mapping[str, str]]
@@ -21,6 +22,8 @@ def setup(app: web.Application, cascade: Cascade, stage_states: StageStates | No
 
     async def readyz(_: web.Request) -> web.Response:
         stages = dict(stage_states()) if stage_states is not None else {}
+        if admission(app).draining:
+            return json_response({"status": "draining", "stages": stages}, status=503)
         if cascade.ready:
             return json_response({"status": "ready", "model": cascade.model.name, "stages": stages})
         waiting = [name for name, state in stages.items() if state != "up"]

@@ -20,7 +20,7 @@ from voicechat.faces import sideband
 from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import allowed_origin, credential
 from voicechat.faces.client_secrets import SECRETS, ClientSecrets
-from voicechat.faces.errors import SERVER, ApiError
+from voicechat.faces.errors import ApiError
 from voicechat.faces.realtime_share import LoopShare, loop_share
 from voicechat.faces.realtime_shell import Shell, detecting, new_id
 from voicechat.media.detectors import Detectors
@@ -227,6 +227,7 @@ class WsFace:
         self._live.add(transport)
         self._aside += aside
         self._empty.clear()
+        closed = (lambda: None) if aside else self._admitted.opened()
         try:
             await ws.prepare(request)
             if _is_beta(request):
@@ -240,6 +241,7 @@ class WsFace:
         finally:
             self._live.discard(transport)
             self._aside -= aside
+            closed()
             if not self._live:
                 self._empty.set()
         return ws
@@ -259,12 +261,7 @@ class WsFace:
         query = request.query
         if query.get("intent", "conversation") == "transcription":
             raise ApiError(400, "There are no transcription sessions.", code="unsupported_value", param="intent")
-        if not self._cascade.ready:
-            headers = {"Retry-After": "5"}
-            raise ApiError(503, "The server is not ready yet.", kind=SERVER, code="not_ready", headers=headers)
-        if self._admitted.live >= self._settings.max_sessions:
-            message = f"All {self._settings.max_sessions} sessions are in use; try again later."
-            raise ApiError(503, message, kind=SERVER, code="overloaded", headers={"Retry-After": "10"})
+        self._admitted.check(self._settings.max_sessions, ready=self._cascade.ready)
         model = self._cascade.model
         secret = self._secrets.find(credential(request))
         self._check_origin(request, secret is not None)

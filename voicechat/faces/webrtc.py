@@ -20,7 +20,7 @@ from voicechat.contract.cascade import Cascade
 from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import credential
 from voicechat.faces.client_secrets import SECRETS
-from voicechat.faces.errors import SERVER, ApiError, json_response
+from voicechat.faces.errors import ApiError, json_response
 from voicechat.faces.realtime_share import LoopShare, loop_share
 from voicechat.faces.realtime_shell import detecting, new_id
 from voicechat.faces.sideband import CALLS
@@ -75,15 +75,15 @@ class CallTable:
         self._ports = UdpPorts(*settings.ports)
         admitted.add(self.__len__)
         self._calls: dict[str, Call] = {}
+        self._closed: dict[str, Callable[[], None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    @property
-    def full(self) -> bool:
-        """True if no further call is admitted now."""
-        return self._admitted.live >= self._settings.max_sessions
+    def check(self) -> None:
+        """Raise :class:`ApiError` if no further call is admitted now."""
+        self._admitted.check(self._settings.max_sessions, ready=self._cascade.ready)
 
     def config(self, session: object, base: SessionConfig | None = None) -> SessionConfig:
         """The settings of a new call: ``base``, if there is one, with a client's ``session``. Raises
@@ -120,6 +120,7 @@ class CallTable:
             share=self._share,
         )
         handler = _Handler(voice_session, lambda: self._forget(call_id))
+        self._closed[call_id] = self._admitted.opened()
         call = Call(Peer(handler, playout, settings.peer, self._ports), voice_session)
         self._calls[call_id] = call
         answer = None
@@ -160,6 +161,7 @@ class CallTable:
         call = self._calls.pop(call_id, None)
         if call is None:
             return
+        self._closed.pop(call_id)()
         task = asyncio.get_running_loop().create_task(self._finish(call))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -196,18 +198,7 @@ def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> Call
 
     async def create(request: web.Request) -> web.Response:
         offer, session = await _read_offer(request)
-        if not cascade.ready:
-            raise ApiError(
-                503, "The server is not ready yet.", kind=SERVER, code="not_ready", headers={"Retry-After": "5"}
-            )
-        if table.full:
-            raise ApiError(
-                503,
-                f"All {settings.max_sessions} sessions are in use; try again later.",
-                kind=SERVER,
-                code="overloaded",
-                headers={"Retry-After": "10"},
-            )
+        table.check()
         secret = app[SECRETS].find(credential(request)) if SECRETS in app else None
         try:
             config = table.config(session, None if secret is None else secret.config)

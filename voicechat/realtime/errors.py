@@ -28,5 +28,5 @@ def cascade_error(error: CascadeError | TimeoutError) -> dict[str, str | None]:
         case NotReady():
             return {"type": SERVER, "code": "not_ready", "message": str(error)}
         case Overloaded():
-            return {"type": SERVER, "code": "overloaded", "message": str(error)}
+            return {"type": SERVER, "code": "rate_limit_exceeded", "message": str(error)}
     return {"type": SERVER, "code": "stage_failed", "message": str(error)}
