@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import gc
 from pathlib import Path
 
+import numpy as np
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cascade_double import DoubleCascade
 from voicechat.contract.errors import Overloaded
+from voicechat.contract.events import AudioDelta, Finished, FinishReason, StageTimes, Usage
+from voicechat.contract.requests import SpeechRequest
 from voicechat.faces.app import METERED, FaceSettings
 from voicechat.faces.keys import Key, add_key, digest_of
-from voicechat.faces.metrics import METRICS, Status
+from voicechat.faces.metered import Metered
+from voicechat.faces.metrics import METRICS, Metrics, Status
 
 CHAT = {"model": "fake-voice", "messages": [{"role": "user", "content": "Hello"}]}
 SPOKEN = {**CHAT, "modalities": ["text", "audio"], "audio": {"voice": "ann", "format": "wav"}}
@@ -84,9 +91,6 @@ async def test_nothing_stays_live(serve, served_app, cascade) -> None:
         stream = await http.post(f"{url}/v1/chat/completions", json={**CHAT, "stream": True})
         await stream.content.readline()
         stream.close()
-    import asyncio
-    import gc
-
     metered = served_app()[METERED]
     gc.collect()
     async with asyncio.timeout(20):
@@ -96,15 +100,6 @@ async def test_nothing_stays_live(serve, served_app, cascade) -> None:
 
 def test_gaps_between_pieces_of_sound_are_underruns() -> None:
     """A reply whose second piece comes 0.5 s late counts 0.5 s, by the clock that it is told."""
-    import asyncio
-
-    import numpy as np
-
-    from voicechat.contract.events import AudioDelta, Finished, FinishReason, StageTimes, Usage
-    from voicechat.contract.requests import SpeechRequest
-    from voicechat.faces.metered import Metered
-    from voicechat.faces.metrics import Metrics
-
     now = [0.0]
 
     class Scripted(DoubleCascade):
@@ -134,3 +129,35 @@ def test_gaps_between_pieces_of_sound_are_underruns() -> None:
     assert value("voicechat_underrun_seconds_sum", {"face": "other"}) == 0.5
     assert value("voicechat_time_to_first_audio_seconds_sum", {"face": "other"}) == 1.0
     assert value("voicechat_response_rtf_sum", {"face": "other"}) == 1.25
+
+
+async def test_turns_of_a_session_are_counted(serve_ws) -> None:
+    """One that the client commits, and sound that it throws away."""
+    server = await serve_ws()
+    metrics = server.app[METRICS]
+    before = metrics.registry.get_sample_value
+    async with server.raw() as raw:
+        await raw.until("session.created")
+        manual = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+        await raw.tell("session.update", session=manual)
+        await raw.until("session.updated")
+        silence = base64.b64encode(bytes(24_000)).decode()
+        await raw.tell("input_audio_buffer.append", audio=silence)
+        await raw.tell("input_audio_buffer.commit")
+        await raw.until("input_audio_buffer.committed")
+        await raw.tell("input_audio_buffer.clear")
+        await raw.until("input_audio_buffer.cleared")
+    assert before("voicechat_turns_total", {"end": "committed"}) == 1
+    assert before("voicechat_turns_total", {"end": "discarded"}) == 1
+
+
+def test_what_a_response_says_of_its_times() -> None:
+    metrics = Metrics()
+    metered = Metered(DoubleCascade(), metrics)
+    times = {"endpointing_ms": "500", "first_audio_ms": "10", "first_sound_ms": "150"}
+    done = {"type": "response.done", "response": {"status_details": {"reason": "turn_detected"}, "metadata": times}}
+    metered.on_server_event(done)
+    metered.on_server_event({"type": "response.done", "response": {"status_details": None, "metadata": None}})
+    value = metrics.registry.get_sample_value
+    assert value("voicechat_barge_ins_total") == 1
+    assert value("voicechat_voice_to_voice_seconds_sum") == 0.65

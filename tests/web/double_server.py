@@ -71,7 +71,7 @@ async def main() -> None:
     app = create_app(
         cascade,
         FaceSettings(web_dir=WEB, api_keys=(arguments.key,) if arguments.key else ()),
-        extensions=[functools.partial(webrtc.setup, settings=settings), watch],
+        extensions=[functools.partial(webrtc.setup, settings=settings), lambda app, _: watch(app, cascade)],
     )
     face = app[realtime_ws.WS_FACE]
     face._settings = dataclasses.replace(

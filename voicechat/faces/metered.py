@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import fields
+from typing import Any
 
 from voicechat.contract.cascade import Cascade, ModelInfo, Response
 from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, Overloaded, RateLimited, StageFailed
@@ -90,6 +91,22 @@ class Metered:
                 self.metrics.rejections.labels(refusal.what).inc()
                 return _Refused(RateLimited(refusal.message, retry_after=refusal.wait))
         return _Counted(begin(), self, accounts, _FACE.get())
+
+    def on_server_event(self, event: Mapping[str, Any]) -> None:
+        """Count what an event of a realtime session says of its turns."""
+        match event["type"]:
+            case "input_audio_buffer.committed":
+                self.metrics.turns.labels("committed").inc()
+            case "input_audio_buffer.cleared":
+                self.metrics.turns.labels("discarded").inc()
+            case "response.done":
+                response = event["response"]
+                if (response.get("status_details") or {}).get("reason") == "turn_detected":
+                    self.metrics.barge_ins.inc()
+                times = response.get("metadata") or {}
+                sound = times.get("first_sound_ms", times.get("first_audio_ms"))
+                if sound is not None and "endpointing_ms" in times:
+                    self.metrics.voice_to_voice.observe((float(sound) + float(times["endpointing_ms"])) / 1000)
 
     def count(self, accounts: tuple[Account, ...], change: int) -> None:
         """A response has begun (1) or ended (-1)."""

@@ -79,7 +79,7 @@ class Metrics:
         self.tokens = counter(
             "tokens", "Tokens: prompt, cached (of these), completion, speech (steps of the Talker).", "kind"
         )
-        self.turns = counter("turns", "Turns of users in realtime sessions, by how they ended.", "end")
+        self.turns = counter("turns", "Turns of users in realtime sessions: committed, or discarded as no turn.", "end")
         self.barge_ins = counter("barge_ins", "Replies that a user interrupted.")
         self.voice_to_voice = histogram(
             "voice_to_voice_seconds", "From a user's last voice to the first sound of the reply.", LATENCIES

@@ -22,6 +22,7 @@ from voicechat.contract.cascade import Cascade, Response
 from voicechat.contract.errors import CascadeError
 from voicechat.contract.events import Finished
 from voicechat.contract.sound import EARS_RATE, FRAME_SAMPLES, PCM_RATE, EarsPcm, Pcm
+from voicechat.faces.metered import Metered
 from voicechat.faces.realtime_share import LoopShare
 from voicechat.media.detectors import Detectors
 from voicechat.media.resample import resample, to_float, to_pcm
@@ -263,6 +264,8 @@ class Shell:
             match output:
                 case Send(event):
                     transport.send(event)
+                    if isinstance(self._cascade, Metered):
+                        self._cascade.on_server_event(event)
                 case PlayAudio(place, pcm):
                     transport.play(place, pcm)
                 case BeginAudio():
