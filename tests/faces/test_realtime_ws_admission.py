@@ -48,7 +48,7 @@ async def test_refusals_before_the_handshake(serve_ws):
         for server, path, status in (
             (not_ready, "/v1/realtime?model=x", 503),
             (full, "/v1/realtime?model=x", 429),
-            (full, "/v1/realtime?call_id=rtc_1", 400),
+            (full, "/v1/realtime?call_id=rtc_1", 404),
             (full, "/v1/realtime?intent=transcription", 400),
         ):
             with pytest.raises(aiohttp.WSServerHandshakeError) as refused:

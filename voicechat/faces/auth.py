@@ -77,8 +77,8 @@ def auth_middleware(ring: KeyRing, accounts: Accounts, served: Callable[[], str]
         everybody = (accounts.everybody,) if account is None else (accounts.everybody, account)
         calling(face or "other", everybody)
         request[ACCOUNTS] = [*everybody]
-        if face is not None and (request.method == "POST" or request.path == _REALTIME):
-            if admission(request.app).draining and not request.path.startswith(f"{_CALLS}/"):
+        if face is not None and _begins(request):
+            if admission(request.app).draining:
                 raise draining()
             for one in everybody:
                 if (refusal := one.request(time.monotonic())) is not None:
@@ -87,6 +87,13 @@ def auth_middleware(ring: KeyRing, accounts: Accounts, served: Callable[[], str]
         return await handler(request)
 
     return middleware
+
+
+def _begins(request: web.Request) -> bool:
+    """True if something new is asked for, and not a word about a call that is live."""
+    if request.path == _REALTIME:
+        return not request.query.get("call_id")
+    return request.method == "POST" and not request.path.startswith(f"{_CALLS}/")
 
 
 def _required(ring: KeyRing, token: str | None) -> Key:

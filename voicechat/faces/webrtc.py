@@ -20,7 +20,7 @@ from voicechat.contract.cascade import Cascade
 from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import credential
 from voicechat.faces.client_secrets import SECRETS
-from voicechat.faces.errors import ApiError, json_response
+from voicechat.faces.errors import SERVER, ApiError, json_response
 from voicechat.faces.realtime_share import LoopShare, loop_share
 from voicechat.faces.realtime_shell import detecting, new_id
 from voicechat.faces.sideband import CALLS
