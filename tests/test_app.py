@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from tests.cascade.test_chunks import policies
 from voicechat.app import (
     brain_options,
+    chunk_policy,
     ears_spec,
     model_info,
     pool_spec,
@@ -24,117 +26,134 @@ from voicechat.app import (
 from voicechat.assemble import AssembledPaths
 from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
 from voicechat.config import Settings, load_settings
+from voicechat.contract.family import Facts, RowLayout
 from voicechat.contract.pool import PoolSpec
 from voicechat.contract.sound import EARS_RATE, PCM_RATE
 
-VOICE = {
-    "talker": {"voices": ["ann", "ben"], "thinkers": [["smollm2-135m", 576]]},
-    "sampling": {"temperature": 0.4, "top_k": 33},
-}
+AWAY = ("brain.url=http://127.0.0.1:9/v1", "brain.model=m", "brain.context_tokens=500")
+FACTS = Facts(
+    voices=("ann", "ben"),
+    context_tokens=8192,
+    system_prompt="You are a voice.",
+    rows=RowLayout(576),
+    step_samples=480,
+    step_bytes=3,
+    look_ahead=4,
+    text_columns=5,
+    extra_bytes=6,
+    sampling={"temperature": 0.4, "top_k": 33, "top_p": 0.8},
+    thinker={"folder": "t"},
+    talker={"folder": "s"},
+    voicebox={"folder": "v"},
+)
+
+
+def facts(**changes: Any) -> Facts:
+    return dataclasses.replace(FACTS, **changes)
 
 
 @pytest.fixture
 def paths(tmp_path: Path) -> AssembledPaths:
-    (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 576}))
-    return AssembledPaths(
-        thinker=tmp_path, talker=tmp_path / "t", ears=tmp_path / "e", weights=tmp_path / "w", detectors=tmp_path
-    )
+    return AssembledPaths(folders={}, ears=tmp_path / "e", detectors=tmp_path, facts=FACTS)
 
 
 def settings(*overrides: str) -> Settings:
     return load_settings("embedded-tiny", overrides=overrides, environ={})
 
 
-def test_the_pool_is_as_large_as_set(paths: AssembledPaths) -> None:
+def test_the_pool_is_as_large_as_set() -> None:
     spec = pool_spec(
-        settings("pool.slots=3", "pool.max_rows=99", "pool.ring_seconds=2.5", "server.max_audio_seconds=7"), paths
+        settings("pool.slots=3", "pool.max_rows=99", "pool.ring_seconds=2.5", "server.max_audio_seconds=7"), FACTS
     )
     assert (spec.slots, spec.bays, spec.hidden_size, spec.max_rows) == (3, 3, 576, 99)
     assert spec.pcm_samples == 2.5 * PCM_RATE
     assert spec.bay_samples == 7 * EARS_RATE
 
 
-def test_the_weights_advise_and_the_settings_decide(paths: AssembledPaths) -> None:
-    spec = pool_spec(settings(), paths)
-    advised = talker_config(settings(), paths, spec, VOICE, 20)
-    assert (advised.temperature, advised.top_k, advised.thinker) == (0.4, 33, "smollm2-135m")
-    chosen = settings("talker.temperature=0", "talker.top_k=0", "model.talker.dtype=float32", "talker.kv_cache_mb=20")
-    decided = talker_config(chosen, paths, spec, VOICE, 20)
-    assert (decided.temperature, decided.top_k, decided.dtype) == (0.0, 0, "float32")
+def test_the_lanes_are_as_wide_as_the_family_says() -> None:
+    spec = pool_spec(settings("talker.max_model_len=500"), FACTS)
+    assert (spec.text_columns, spec.extra_bytes, spec.max_steps) == (5, 6, 500)
+
+
+def test_the_model_advises_and_the_settings_decide() -> None:
+    spec = pool_spec(settings(), FACTS)
+    advised = talker_config(settings(), FACTS, spec, 20)
+    assert advised.sampling == {"temperature": 0.4, "top_k": 33, "top_p": 0.8}
+    assert (advised.family, advised.model) == ("embedded", {"folder": "s"})
+    chosen = settings("talker.temperature=0", "talker.top_k=0", "talker.kv_cache_mb=20")
+    decided = talker_config(chosen, FACTS, spec, 20)
+    assert decided.sampling == {"temperature": 0.0, "top_k": 0, "top_p": 0.8}
     assert decided.kv_cache_bytes == 20 << 20
 
 
-def test_a_thinker_unknown_to_the_weights_is_read_by_its_text_alone(paths: AssembledPaths) -> None:
-    spec = pool_spec(settings(), paths)
-    assert talker_config(settings("model.thinker.source=other"), paths, spec, VOICE, 20).thinker is None
-    own = settings(f"model.thinker.dir={paths.thinker}")
-    assert talker_config(own, paths, spec, VOICE, 20).thinker is None
+def test_the_context_is_no_longer_than_the_thinker_was_made_for() -> None:
+    assert within_context(settings(), FACTS) == settings()
+    assert within_context(settings(), facts(context_tokens=None)) == settings()
+    assert within_context(settings(), facts(context_tokens=1024)).thinker.max_model_len == 1024
+    assert within_context(settings("thinker.max_model_len=512"), FACTS).thinker.max_model_len == 512
 
 
-def test_a_projection_stands_for_what_the_weights_know(paths: AssembledPaths, tmp_path: Path) -> None:
-    """Given by its file or by its folder."""
-    spec = pool_spec(settings(), paths)
-    for place in (tmp_path, tmp_path / "projection.safetensors"):
-        told = talker_config(settings(f"model.talker.projection={place}"), paths, spec, VOICE, 20)
-        assert (told.thinker, told.projection) == (None, str(tmp_path / "projection.safetensors"))
-    assert talker_config(settings(), paths, spec, VOICE, 20).projection is None
+def test_a_row_for_each_token_of_the_prompt_needs_room() -> None:
+    every = facts(rows=RowLayout(8, "prompt"))
+    with pytest.raises(ValueError, match=r"pool.max_rows \(1024\) is less than thinker.max_model_len \(4096\)"):
+        within_context(settings(), every)
+    assert within_context(settings("thinker.max_model_len=1024"), every).thinker.max_model_len == 1024
 
 
-def test_the_context_is_no_longer_than_the_thinker_was_made_for(paths: AssembledPaths) -> None:
-    assert within_context(settings(), paths) == settings()
-    (paths.thinker / "config.json").write_text('{"n_embd": 8, "n_positions": 1024}')
-    fitted = within_context(settings(), paths)
-    assert (fitted.thinker.max_model_len, pool_spec(fitted, paths).hidden_size) == (1024, 8)
-    assert within_context(settings("thinker.max_model_len=512"), paths).thinker.max_model_len == 512
-
-
-def test_the_system_prompt(paths: AssembledPaths) -> None:
-    spec = pool_spec(settings(), paths)
-    assert "voice" in thinker_config(settings(), paths, spec, 20).system_prompt
-    own = settings("model.thinker.system_prompt=Be brief.")
-    assert thinker_config(own, paths, spec, 20).system_prompt == "Be brief."
+def test_the_thinker_is_told_how_rows_begin(paths: AssembledPaths) -> None:
+    spec = pool_spec(settings(), FACTS)
+    told = thinker_config(settings(), paths, spec, 20)
+    assert (told.rows_begin, told.system_prompt, told.model) == ("predicting", "You are a voice.", {"folder": "t"})
+    consuming = dataclasses.replace(paths, facts=facts(rows=RowLayout(576, "consuming")))
+    assert thinker_config(settings(), consuming, spec, 20).rows_begin == "consuming"
 
 
 def test_what_faces_are_told() -> None:
-    told = model_info(settings(), ["ann", "ben"])
-    assert (told.name, told.voices, told.default_voice, told.sees) == ("embedded-tiny", ("ann", "ben"), "ann", False)
+    told = model_info(settings(), FACTS)
+    assert (told.name, told.voices, told.default_voice) == ("embedded-tiny", ("ann", "ben"), "ann")
+    assert (told.sees, told.hears) == (False, False)
+    told = model_info(settings(), facts(sees=True, hears=True))
+    assert (told.sees, told.hears) == (True, True)
+    told = model_info(settings(*AWAY), facts(sees=True, hears=True))
+    assert (told.sees, told.hears) == (False, False), "the brain elsewhere is asked with text"
+
+
+def test_the_look_ahead_is_the_familys() -> None:
+    chunks = settings().voicebox.latency_first
+    assert chunk_policy(chunks, 7).right == 7
 
 
 @given(policies(), st.integers(1, 300))
 def test_every_chunk_in_the_middle_of_a_reply_is_warmed_up(policy: ChunkPolicy, steps: int) -> None:
     """Whatever length a chunk has before the reply's end, the VoiceBox has met it before the first caller does."""
     spec = PoolSpec(
-        name="none", slots=1, hidden_size=1, max_rows=1, max_symbols=1, pcm_samples=1, bays=1, bay_samples=1
+        name="none", slots=1, hidden_size=1, max_rows=1, max_text_rows=1, pcm_samples=1, bays=1, bay_samples=1
     )
-    paths = AssembledPaths(*[Path("nowhere")] * 5)
-    shapes = voicebox_config(Settings(), paths, spec, {True: policy}, 20).shapes
-    buffer = ChunkBuffer(policy)
+    shapes = voicebox_config(Settings(), FACTS, spec, {True: policy}, 20).shapes
+    buffer = ChunkBuffer(policy, 2)
     for step in range(steps):
-        buffer.push((step,), bytes(9))
+        buffer.push(step.to_bytes(2, "big"))
         while (chunk := buffer.pop()) is not None:
-            assert len(chunk.codes) in shapes
+            assert len(chunk.steps) // 2 in shapes
 
 
-AWAY = ("brain.url=http://127.0.0.1:9/v1", "brain.model=m", "brain.context_tokens=500")
-
-
-def test_a_brain_elsewhere_needs_no_thinker(paths: AssembledPaths) -> None:
-    """Nothing of its folder is read; the ears live by themselves, and the Talker reads text alone."""
-    (paths.thinker / "config.json").unlink()
-    away = settings(*AWAY, "brain.api_key=k", "model.thinker.system_prompt=Sing.")
-    assert within_context(away, paths) is away
-    spec = pool_spec(away, paths)
+def test_a_brain_elsewhere_needs_no_thinker() -> None:
+    """The ears live by themselves, and the Talker reads text alone."""
+    away, told = settings(*AWAY, "brain.api_key=k"), facts(rows=None, context_tokens=None)
+    assert within_context(away, told) is away
+    spec = pool_spec(away, told)
     assert (spec.hidden_size, spec.max_rows) == (1, 1)
-    assert model_info(away, ["ann"]).context_tokens == 500
-    assert talker_config(away, paths, spec, VOICE, 20).thinker is None
+    assert model_info(away, told).context_tokens == 500
+    paths = AssembledPaths(folders={}, ears=Path("e"), detectors=Path("d"), facts=told)
     assert list(thinking(away, paths, spec, 20)) == ["thinker", "ears"]
-    told = brain_options(away)
-    assert (told.url, told.model, told.api_key, told.system_prompt) == ("http://127.0.0.1:9/v1", "m", "k", "Sing.")
-    assert (told.connect_timeout, told.first_token_timeout, told.idle_timeout) == (5.0, 60.0, 30.0)
+    asked = brain_options(away, told.system_prompt)
+    assert (asked.url, asked.model, asked.api_key) == ("http://127.0.0.1:9/v1", "m", "k")
+    assert asked.system_prompt == "You are a voice."
+    assert (asked.connect_timeout, asked.first_token_timeout, asked.idle_timeout) == (5.0, 60.0, 30.0)
 
 
 def test_the_ears_are_the_thinkers_on_the_cpu_and_by_themselves_on_a_gpu(paths: AssembledPaths) -> None:
-    spec = pool_spec(settings(), paths)
+    spec = pool_spec(settings(), FACTS)
     here = settings("ears.workers=3")
     assert list(thinking(here, paths, spec, 20)) == ["thinker"]
     told = thinker_config(here, paths, spec, 20).ears

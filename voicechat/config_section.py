@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BeforeValidator
 
-
-class Section(BaseModel):
-    """Frozen, and without unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), validate_default=True)
+from voicechat.contract.model_settings import Section as Section
 
 
 def _split(value: object) -> object:

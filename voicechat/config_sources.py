@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,21 +59,26 @@ class Sources:
             else:
                 self.put(keys, value, origin)
 
-    def checked(self, model: type[Model]) -> Model:
-        """The tree as a model whose sections are models."""
+    def checked(self, model: type[Model], sections: Callable[[object], type[BaseModel] | None]) -> Model:
+        """The tree as a model whose sections are models.
+
+        ``sections`` gives the model of a section whose type depends on its content, None for all others.
+        """
         try:
             return model.model_validate(self._tree)
         except ValidationError as error:
-            raise ConfigError(self._explain(error, model)) from None
+            raise ConfigError(self._explain(error, model, sections)) from None
 
-    def _explain(self, error: ValidationError, model: type[BaseModel]) -> str:
+    def _explain(
+        self, error: ValidationError, model: type[BaseModel], sections: Callable[[object], type[BaseModel] | None]
+    ) -> str:
         lines = []
         for item in error.errors():
             path = [str(part) for part in item["loc"]]
             dotted = ".".join(path)
             message = item["msg"].removeprefix("Value error, ")
             if item["type"] == "extra_forbidden":
-                message = "no such setting" + _suggest(path, model)
+                message = "no such setting" + _suggest(path, model, sections(self._tree.get(path[0])))
             elif item["type"] in {"model_type", "dict_type", "model_attributes_type"}:
                 message = "is a section, not one value"
             origin = next(
@@ -85,10 +90,10 @@ class Sources:
         return "\n".join(lines)
 
 
-def _suggest(path: list[str], section: type[BaseModel]) -> str:
-    """What may have been meant."""
-    for key in path[:-1]:
-        annotation = section.model_fields[key].annotation
+def _suggest(path: list[str], section: type[BaseModel], first: type[BaseModel] | None) -> str:
+    """What may have been meant. ``first`` is the model of the first section, if it is not the declared one."""
+    for depth, key in enumerate(path[:-1]):
+        annotation = section.model_fields[key].annotation if depth or first is None else first
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             return ""
         section = annotation

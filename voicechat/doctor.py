@@ -212,7 +212,7 @@ def _memory(_settings: Settings) -> Iterator[Finding]:
 def pool_bytes(settings: Settings) -> int:
     """A bound on the shared memory that the server asks for, in bytes (hidden states up to 4,096 wide)."""
     pool = settings.pool
-    slot = pool.max_rows * 4096 * 2 + pool.max_symbols * 8 + int(pool.ring_seconds * 24_000) * 2
+    slot = pool.max_rows * 4096 * 2 + pool.max_text_rows * 8 + int(pool.ring_seconds * 24_000) * 2
     return pool.slots * (slot + int(settings.server.max_audio_seconds * 16_000) * 4)
 
 
@@ -280,7 +280,7 @@ def _brain(settings: Settings) -> Iterator[Finding]:
     from voicechat.brain.stage import look
 
     shown = f"{settings.brain.model} at {settings.brain.url}"
-    fault = look(brain_options(settings))
+    fault = look(brain_options(settings, ""))
     if fault is None:
         yield Finding("brain", Level.OK, f"{shown} answers")
     else:

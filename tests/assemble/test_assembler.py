@@ -69,7 +69,7 @@ def test_all_folders_are_made_once(settings: Settings, weights: Path) -> None:
     assert len(missing_parts(settings)) == 4
     paths, log = make(settings)
     assert "convert made-up-int8" in log
-    assert sorted(file.name for file in paths.thinker.iterdir()) == [
+    assert sorted(file.name for file in paths.folders["thinker"].iterdir()) == [
         STAMP,
         "config.json",
         "generation_config.json",
@@ -79,8 +79,8 @@ def test_all_folders_are_made_once(settings: Settings, weights: Path) -> None:
     ]
     assert (paths.ears / "model.bin").read_bytes() == b"ears"
     assert sorted(file.name for file in paths.detectors.iterdir()) == [STAMP, "silero_vad.LICENSE", "silero_vad.onnx"]
-    assert json.loads((paths.talker / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
-    assert paths.weights == weights
+    assert json.loads((paths.folders["talker"] / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    assert paths.folders["weights"] == weights
     assert missing_parts(settings) == []
     assert make(settings) == (paths, "")
 
@@ -88,19 +88,26 @@ def test_all_folders_are_made_once(settings: Settings, weights: Path) -> None:
 def test_only_what_changed_is_made_again(settings: Settings) -> None:
     first, _ = make(settings)
     plain, log = make(changed(settings, thinker={"quantization": "none"}))
-    assert plain.thinker != first.thinker
-    assert (plain.ears, plain.talker, plain.detectors) == (first.ears, first.talker, first.detectors)
+    assert plain.folders["thinker"] != first.folders["thinker"]
+    assert (plain.ears, plain.folders["talker"], plain.detectors) == (
+        first.ears,
+        first.folders["talker"],
+        first.detectors,
+    )
     assert "Talker" not in log
     other, log = make(changed(settings, talker={"quantization": "none"}))
-    assert other.talker != first.talker
+    assert other.folders["talker"] != first.folders["talker"]
     assert "convert" not in log
-    widths = [load_file(made.talker / "model.safetensors")["lm_head.weight"].dtype.itemsize for made in (first, other)]
+    widths = [
+        load_file(made.folders["talker"] / "model.safetensors")["lm_head.weight"].dtype.itemsize
+        for made in (first, other)
+    ]
     assert widths == [1, 2], "int8, then bfloat16"
 
 
 def test_damage_is_repaired(settings: Settings) -> None:
     paths, _ = make(settings)
-    file = paths.thinker / "model.safetensors"
+    file = paths.folders["thinker"] / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
     make(settings)
@@ -143,7 +150,7 @@ def test_a_folder_of_the_users_is_taken_as_it_is(settings: Settings, tmp_path: P
         make(changed(settings, thinker={"dir": given}))
     (given / "chat_template.jinja").write_text("{{ messages }}")
     paths, log = make(changed(settings, thinker={"dir": given}))
-    assert paths.thinker == given
+    assert paths.folders["thinker"] == given
     assert "convert" not in log
     assert sorted(file.name for file in given.iterdir()) == ["chat_template.jinja", "config.json"]
 
@@ -153,11 +160,11 @@ def test_no_thinker_is_made_for_a_brain_elsewhere(settings: Settings) -> None:
     tree["brain"].update(url="http://127.0.0.1:1/v1", model="m")
     away = Settings.model_validate(tree)
     paths, _ = make(away)
-    assert not paths.thinker.exists()
-    assert paths.talker.is_dir()
+    assert set(paths.folders) == {"talker", "weights"}
+    assert paths.folders["talker"].is_dir()
     assert paths.ears.is_dir()
     assert missing_parts(away) == []
-    assert missing_parts(settings) == [paths.thinker.name]
+    assert missing_parts(settings) == ["made-up"]
 
 
 def test_errors_say_what_to_do(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

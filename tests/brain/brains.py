@@ -34,7 +34,7 @@ signal.pause()
 def start(kind: str, settings: Settings, models: AssembledPaths, port: int, log: Path) -> subprocess.Popen[bytes]:
     """Start one of the :data:`KINDS`, which leads a process group of its own; it may take a minute until it answers."""
     if kind == "vllm":
-        return _vllm(models.thinker, port, log)
+        return _vllm(models.folders["thinker"], port, log)
     needed.module("xllamacpp")
     gguf = Fetcher(settings.assemble, settings.data_dir, Reporter()).fetch(SMOLLM2.gguf)
     return _run([sys.executable, "-c", LLAMA, str(gguf), MODEL, str(port)], {}, log)

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from voicechat.cascade.traffic import STEP_SAMPLES
 from voicechat.contract.messages import (
     Abort,
     Codes,
@@ -36,8 +35,8 @@ from voicechat.contract.messages import (
 )
 from voicechat.contract.pool import Pool
 
-CYCLE = 4391
-"""The double of the VoiceBox goes on by one cycle of its pulse train as codes sum up to this."""
+STEP_SAMPLES = 960
+STEP_BYTES = 2
 HELD_BACK = 480
 """Samples that it holds back."""
 BOOT = 0.5
@@ -234,9 +233,14 @@ class ThinkerDouble(StageDouble):
         return True
 
 
-def symbols_of(codes: Iterable[int]) -> bytes:
-    """The window of symbols that comes with each code, one for no other."""
-    return b"".join(bytes((code % 179, code // 179)) + bytes(7) for code in codes)
+def steps_of(codes: Iterable[int]) -> bytes:
+    """Steps, each nothing but a code."""
+    return np.array(list(codes), np.uint16).tobytes()
+
+
+def codes_of(steps: bytes) -> list[int]:
+    """What :func:`steps_of` was given."""
+    return np.frombuffer(steps, np.uint16).tolist()
 
 
 class TalkerDouble(StageDouble):
@@ -270,11 +274,11 @@ class TalkerDouble(StageDouble):
             count = self.rng.randint(1, min(4, work.left))
             work.left -= count
             codes = tuple(self.rng.randrange(4375) for _ in range(count))
-            self.outbox.append(Codes(number, codes, symbols_of(codes), (12.5,)))
+            self.outbox.append(Codes(number, steps_of(codes), (12.5,)))
 
 
 class VoiceBoxDouble(StageDouble):
-    """A code sounds as one step of samples of its own number; how far the pulse train goes on depends on it too.
+    """A code sounds as one step of samples of its own number; its state is the sum of all codes so far.
 
     As at the real one's door, the last samples of a chunk are held back until the next.
     """
@@ -300,9 +304,8 @@ class VoiceBoxDouble(StageDouble):
     def go_on(self, work: Work) -> None:
         message = work.message
         del self.work[message.id]
-        new = message.codes[message.left : message.left + message.emit]
+        new = codes_of(message.steps)[message.left : message.left + message.emit]
         assert len(new) == message.emit
-        assert message.symbols == symbols_of(message.codes)
         assert self.pool is not None
         sound = np.concatenate([self.held.pop(message.id), np.repeat(np.array(new, np.int16), STEP_SAMPLES)])
         if not message.last:
@@ -310,8 +313,8 @@ class VoiceBoxDouble(StageDouble):
         start = self.given[message.id]
         self.given[message.id] += len(sound)
         self.pool.write_pcm(message.slot, start, sound)
-        phase = (message.phase + sum(new) / CYCLE) % 1.0
-        self.outbox.append(Sound(message.id, start, len(sound), phase))
+        total = sum(new) + (int(message.state.decode()) if message.state else 0)
+        self.outbox.append(Sound(message.id, start, len(sound), str(total).encode()))
 
 
 DOUBLES: dict[str, type[StageDouble]] = {

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicechat.app import RIGHT_CONTEXT, chunk_policy
+from voicechat.app import chunk_policy
 from voicechat.cascade.chunks import Chunk, ChunkBuffer, ChunkPolicy
 from voicechat.config import ChunkSettings, Settings
-from voicechat.models.embedded.voicebox import RIGHT_CONTEXT as NET_RIGHT_CONTEXT
 
 SETTINGS = Settings().voicebox
 OURS = [
-    chunk_policy(settings, on_gpu=on_gpu)
+    chunk_policy(settings, 2, on_gpu=on_gpu)
     for settings in (SETTINGS.latency_first, SETTINGS.quality_first)
     for on_gpu in (False, True)
 ]
@@ -37,9 +36,18 @@ def policies(draw: st.DrawFn) -> ChunkPolicy:
 any_policy = st.one_of(st.sampled_from(OURS), policies())
 
 
-def seen(codes: Iterable[int]) -> bytes:
-    """A window of symbols for each code, one for no other."""
-    return b"".join(bytes((code % 179, code // 179, 3, 4, 5, 6, 7, 178, code % 7)) for code in codes)
+BYTES = 3
+
+
+def steps_of(codes: Iterable[int]) -> bytes:
+    """Steps of three bytes, each of a number."""
+    return b"".join(code.to_bytes(BYTES, "big") for code in codes)
+
+
+def codes_of(steps: bytes) -> list[int]:
+    """What :func:`steps_of` was given."""
+    assert len(steps) % BYTES == 0
+    return [int.from_bytes(steps[at : at + BYTES], "big") for at in range(0, len(steps), BYTES)]
 
 
 def check(policy: ChunkPolicy, codes: list[int], chunks: list[Chunk]) -> None:
@@ -48,21 +56,21 @@ def check(policy: ChunkPolicy, codes: list[int], chunks: list[Chunk]) -> None:
     for chunk in chunks:
         assert chunk.first_step == at
         if chunk.emit == 0:
-            assert chunk == Chunk((), b"", 0, 0, len(codes), True) and chunk is chunks[-1] and policy.right == 0
+            assert chunk == Chunk(b"", 0, 0, len(codes), True) and chunk is chunks[-1] and policy.right == 0
             continue
-        assert chunk.symbols == seen(chunk.codes)
+        seen = codes_of(chunk.steps)
         assert chunk.left == min(at, policy.left) or (
-            len(chunk.codes) in policy.lengths and at - chunk.left + len(chunk.codes) == len(codes)
+            len(seen) in policy.lengths and at - chunk.left + len(seen) == len(codes)
         )
         if chunk.last:
-            assert len(chunk.codes) in policy.lengths or not any(
-                len(chunk.codes) <= length <= len(codes) for length in policy.lengths
+            assert len(seen) in policy.lengths or not any(
+                len(seen) <= length <= len(codes) for length in policy.lengths
             ), "the last chunk is of a length that the decoder is prepared for, if the reply is long enough"
-        assert list(chunk.codes[: chunk.left + chunk.emit]) == codes[at - chunk.left : at + chunk.emit]
-        right = len(chunk.codes) - chunk.left - chunk.emit
+        assert seen[: chunk.left + chunk.emit] == codes[at - chunk.left : at + chunk.emit]
+        right = len(seen) - chunk.left - chunk.emit
         end = at + chunk.emit
         assert 0 <= right <= policy.right
-        assert list(chunk.codes[chunk.left + chunk.emit :]) == codes[end : end + right]
+        assert seen[chunk.left + chunk.emit :] == codes[end : end + right]
         if right < policy.right:
             assert end + right == len(codes), "a shorter look-ahead only at the end of the reply"
         assert chunk.emit == int(size) or end == len(codes), "sizes follow the policy; only the end may differ"
@@ -72,10 +80,10 @@ def check(policy: ChunkPolicy, codes: list[int], chunks: list[Chunk]) -> None:
 
 @given(any_policy, st.lists(st.integers(0, 9), max_size=30), st.randoms(use_true_random=False))
 def test_any_order_of_pushes_and_pops(policy: ChunkPolicy, pushes: list[int], rng) -> None:
-    buffer, chunks, codes = ChunkBuffer(policy), [], []
+    buffer, chunks, codes = ChunkBuffer(policy, BYTES), [], []
     for count in pushes:
         new = tuple(rng.randrange(4375) for _ in range(count))
-        buffer.push(new, seen(new))
+        buffer.push(steps_of(new))
         codes.extend(new)
         assert buffer.steps == len(codes)
         while rng.random() < 0.7:
@@ -100,8 +108,8 @@ def test_any_order_of_pushes_and_pops(policy: ChunkPolicy, pushes: list[int], rn
 
 @given(any_policy, st.integers(0, 400))
 def test_a_whole_reply_is_last_marked(policy: ChunkPolicy, count: int) -> None:
-    buffer = ChunkBuffer(policy)
-    buffer.push(tuple(range(count)), seen(range(count)))
+    buffer = ChunkBuffer(policy, BYTES)
+    buffer.push(steps_of(range(count)))
     buffer.close()
     chunks = []
     while (chunk := buffer.pop()) is not None:
@@ -112,25 +120,24 @@ def test_a_whole_reply_is_last_marked(policy: ChunkPolicy, count: int) -> None:
 
 def test_a_reply_that_was_all_given_out_still_has_a_last_chunk() -> None:
     """Without a look-ahead nobody knows beforehand which chunk is the last."""
-    buffer = ChunkBuffer(ChunkPolicy(2, 1, 2, 4, 0))
-    buffer.push((1, 2), seen((1, 2)))
+    buffer = ChunkBuffer(ChunkPolicy(2, 1, 2, 4, 0), BYTES)
+    buffer.push(steps_of((1, 2)))
     first = buffer.pop()
     assert first is not None and not first.last
     buffer.close()
     assert buffer.ready and not buffer.done
-    assert buffer.pop() == Chunk((), b"", 0, 0, 2, True)
+    assert buffer.pop() == Chunk(b"", 0, 0, 2, True)
     assert buffer.done and buffer.pop() is None
 
 
 @pytest.mark.parametrize("policy", OURS)
 def test_the_first_chunk_comes_as_soon_as_it_can(policy: ChunkPolicy) -> None:
-    buffer = ChunkBuffer(policy)
+    buffer = ChunkBuffer(policy, BYTES)
     for step in range(policy.first + policy.right):
         assert buffer.pop() is None
-        buffer.push((step,), seen((step,)))
+        buffer.push(steps_of((step,)))
     chunk = buffer.pop()
-    codes = tuple(range(policy.first + policy.right))
-    assert chunk == Chunk(codes, seen(codes), 0, policy.first, 0, False)
+    assert chunk == Chunk(steps_of(range(policy.first + policy.right)), 0, policy.first, 0, False)
 
 
 def test_latency_first_starts_earlier_than_quality() -> None:
@@ -139,24 +146,19 @@ def test_latency_first_starts_earlier_than_quality() -> None:
     assert latency.left <= quality.left
 
 
-def test_the_server_knows_the_look_ahead_of_the_net() -> None:
-    """The server imports no torch, so the number is written down twice."""
-    assert RIGHT_CONTEXT == NET_RIGHT_CONTEXT
-
-
 def test_a_closed_reply_takes_no_more() -> None:
-    buffer = ChunkBuffer(OURS[0])
+    buffer = ChunkBuffer(OURS[0], BYTES)
     buffer.close()
     assert buffer.done
     with pytest.raises(ValueError, match="closed"):
-        buffer.push((1,), seen((1,)))
+        buffer.push(steps_of((1,)))
 
 
-@pytest.mark.parametrize("symbols", [b"", bytes(17), bytes(19), bytes(27)])
-def test_each_code_needs_its_window(symbols: bytes) -> None:
-    buffer = ChunkBuffer(OURS[0])
-    with pytest.raises(ValueError, match=f"2 codes need 9 symbols each, not {len(symbols)}"):
-        buffer.push((1, 2), symbols)
+@pytest.mark.parametrize("size", [1, 5, 7])
+def test_there_are_no_parts_of_steps(size: int) -> None:
+    buffer = ChunkBuffer(OURS[0], BYTES)
+    with pytest.raises(ValueError, match=f"{size} bytes are no whole number of steps of 3"):
+        buffer.push(bytes(size))
     assert buffer.steps == 0
 
 
@@ -170,7 +172,7 @@ def test_what_is_no_policy(fields: tuple) -> None:
 
 def test_settings_become_a_policy() -> None:
     settings = ChunkSettings(first_chunk=3, growth=1.5, max_chunk=9, left_context=7)
-    assert chunk_policy(settings) == ChunkPolicy(3, 1.5, 9, 7, RIGHT_CONTEXT)
+    assert chunk_policy(settings, 4) == ChunkPolicy(3, 1.5, 9, 7, 4)
 
 
 @given(st.integers(0, 100))
@@ -181,14 +183,13 @@ def test_other_replies_lengthen_the_first_chunk_within_bounds(others: int) -> No
     assert eased.first == policy.first if not others else eased.first > policy.first
 
 
-def test_codes_that_nobody_needs_any_more_are_forgotten() -> None:
+def test_steps_that_nobody_needs_any_more_are_forgotten() -> None:
     """An hour of speech takes no more memory than a minute."""
-    buffer, most = ChunkBuffer(OURS[0]), 0
+    buffer, most = ChunkBuffer(OURS[0], BYTES), 0
     for _ in range(3600):
-        buffer.push((7,) * 25, seen((7,) * 25))
+        buffer.push(steps_of((7,) * 25))
         while buffer.pop() is not None:
             pass
-        most = max(most, len(buffer._codes))
-        assert len(buffer._symbols) == 9 * len(buffer._codes)
+        most = max(most, len(buffer._held) // BYTES)
     assert buffer.steps == 3600 * 25
     assert most < 200

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cascade.doubles import ThinkerDouble
+from tests.cascade.doubles import STEP_SAMPLES, ThinkerDouble, codes_of
 from tests.cascade.world import Caller, World, simulated, transcribed
-from voicechat.cascade.traffic import STEP_SAMPLES
 from voicechat.contract.calls import CallParser, ToolCall
 from voicechat.contract.errors import InvalidRequest, NotReady, Overloaded, StageFailed
 from voicechat.contract.events import FinishReason, Heard, TextDelta
@@ -94,7 +93,8 @@ def test_what_was_made_is_what_arrives(seed: int) -> None:
 
             def spy(message: Any, deliver: Any = deliver, kind: type = kind, store: Any = store) -> None:
                 if isinstance(message, kind):
-                    store.setdefault(message.id, []).extend(getattr(message, "codes", None) or message.pieces)
+                    new = codes_of(message.steps) if isinstance(message, Codes) else message.pieces
+                    store.setdefault(message.id, []).extend(new)
                 deliver(message)
 
             stage._on_message = spy
@@ -123,17 +123,17 @@ def test_what_was_made_is_what_arrives(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_pulse_train_goes_on_from_chunk_to_chunk(seed: int) -> None:
-    """Each chunk begins with the phase at which its reply's last one ended, whatever is decoded between them."""
+def test_the_state_goes_on_from_chunk_to_chunk(seed: int) -> None:
+    """Each chunk begins with the state in which its reply's last one ended, whatever is decoded between them."""
 
     async def body(world: World) -> None:
-        ended: dict[int, list[float]] = {}
+        ended: dict[int, list[bytes]] = {}
         voicebox = world.stages["voicebox"]
         deliver = voicebox._on_message
 
         def spy(message: Any) -> None:
             if isinstance(message, Sound):
-                ended.setdefault(message.id, []).append(message.phase)
+                ended.setdefault(message.id, []).append(message.state)
             deliver(message)
 
         voicebox._on_message = spy
@@ -141,13 +141,13 @@ def test_the_pulse_train_goes_on_from_chunk_to_chunk(seed: int) -> None:
         for _ in range(8):
             world.ask()
         await world.all_ended()
-        begun: dict[int, list[float]] = {}
+        begun: dict[int, list[bytes]] = {}
         for message in voicebox.log:
             assert isinstance(message, Decode)
-            begun.setdefault(message.id, []).append(message.phase)
-        assert begun == {number: [0.0, *phases[:-1]] for number, phases in ended.items()}
-        assert sum(len(phases) > 2 for phases in ended.values()) > 1
-        assert all(phases[0] != 0.0 for phases in ended.values()), "the double's pulse train moves"
+            begun.setdefault(message.id, []).append(message.state)
+        assert begun == {number: [b"", *states[:-1]] for number, states in ended.items()}
+        assert sum(len(states) > 2 for states in ended.values()) > 1
+        assert all(states[0] != states[-1] for states in ended.values() if len(states) > 1), "the double's moves"
 
     simulated(body, seed, slots=3)
 

@@ -187,7 +187,7 @@ def test_a_fault_in_the_server_ends_one_reply_not_the_stage(caplog: pytest.LogCa
     async def body(world: World) -> None:
         caller = world.ask()
         await asyncio.sleep(0.01)
-        world.stages["talker"]._on_message(Codes(caller.response.number, (1, 2), b"of another length"))
+        world.stages["talker"]._on_message(Codes(caller.response.number, b"odd"))
         await world.all_ended()
         assert isinstance(caller.error, CascadeError)
         assert "error while processing" in str(caller.error)
@@ -201,7 +201,7 @@ def test_a_fault_in_the_server_ends_one_reply_not_the_stage(caplog: pytest.LogCa
 
 def test_messages_of_strangers_are_ignored() -> None:
     async def body(world: World) -> None:
-        for message in (Released(999, 0), Piece(999, ("x",), 0), Codes(999, (1,), bytes(9)), Speak(999, 0, 0, "ann")):
+        for message in (Released(999, 0), Piece(999, ("x",), 0), Codes(999, bytes(2)), Speak(999, 0, 0, 0)):
             for stage in world.stages.values():
                 stage._on_message(message)
 

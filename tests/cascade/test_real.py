@@ -13,10 +13,10 @@ import pytest
 from tests.cascade.conftest import SLOTS, WAITING, Reply, at_rest, read, request
 from tests.cascade.listening import SPEAKERS, error_rate, for_ears
 from voicechat.cascade.coordinator import Coordinator
-from voicechat.cascade.traffic import STEP_SAMPLES
 from voicechat.contract.errors import InvalidRequest, Overloaded
 from voicechat.contract.events import AudioDelta, FinishReason, TextDelta
 from voicechat.contract.requests import Message, ResponseRequest, Sampling
+from voicechat.models.embedded.alphabet import STEP_SAMPLES
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -80,8 +80,8 @@ def test_counts_and_times(state: ResponseState) -> None:
     state.prompt_tokens, state.cached_tokens, state.completion_tokens = 9, 4, 3
     state.audio_in_seconds, state.sent_samples = 1.25, 36_000
     state.handoffs_us = [30.0, 10.0, 20.0]
-    state.chunks = ChunkBuffer(ChunkPolicy(2, 1, 2, 0, 0))
-    state.chunks.push((1, 2, 3), bytes(27))
+    state.chunks = ChunkBuffer(ChunkPolicy(2, 1, 2, 0, 0), 2)
+    state.chunks.push(bytes(6))
     state.marks.note("thinker_first_token")
     state.marks.note("first_audio")
     end = state.finished(FinishReason.STOP, 24_000)

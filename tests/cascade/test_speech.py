@@ -7,11 +7,11 @@ import asyncio
 import numpy as np
 import pytest
 
+from tests.cascade.doubles import STEP_SAMPLES
 from tests.cascade.world import World, simulated
 from voicechat.cascade import traffic
 from voicechat.cascade.coordinator import MAX_TEXT
 from voicechat.cascade.response import ResponseState
-from voicechat.cascade.traffic import STEP_SAMPLES
 from voicechat.contract.errors import InvalidRequest, NotReady, StageFailed
 from voicechat.contract.events import AudioDelta, Finished, FinishReason, Usage
 from voicechat.contract.messages import Abort, Generate, Speak, Text
@@ -35,7 +35,7 @@ def test_a_text_is_spoken_and_nothing_else_comes() -> None:
         told = [message for message in world.stages["talker"].log if getattr(message, "id", None) == number]
         speak, text = told[:2]
         assert isinstance(speak, Speak)
-        assert (speak.voice, speak.seed, speak.rows) == ("ben", 5, False)
+        assert (speak.voice, speak.seed, speak.rows) == (1, 5, False)
         assert isinstance(text, Text)
         assert text.final
         assert "".join(text.pieces) == TEXT

@@ -12,11 +12,10 @@ from unittest import mock
 
 import numpy as np
 
-from tests.cascade.doubles import DOUBLES, JumpingLoop, StageDouble
+from tests.cascade.doubles import DOUBLES, STEP_BYTES, STEP_SAMPLES, JumpingLoop, StageDouble
 from voicechat.cascade import traffic as module
 from voicechat.cascade.chunks import ChunkPolicy
 from voicechat.cascade.coordinator import Coordinator
-from voicechat.cascade.traffic import STEP_SAMPLES
 from voicechat.contract.cascade import ModelInfo
 from voicechat.contract.errors import CascadeError
 from voicechat.contract.events import AudioDelta, Event, Finished, TextDelta
@@ -72,7 +71,7 @@ class World:
             slots=slots,
             hidden_size=4,
             max_rows=16,
-            max_symbols=16,
+            max_text_rows=16,
             pcm_samples=20 * STEP_SAMPLES,
             bays=2,
             bay_samples=1000,
@@ -87,7 +86,10 @@ class World:
             decodes=2,
             acquire_timeout=timeout,
             max_waiting=waiting,
+            step_samples=STEP_SAMPLES,
+            step_bytes=STEP_BYTES,
             hidden_states=hidden_states,
+            thinks=hidden_states,
         )
         self.stages: dict[str, StageDouble] = self.cascade.stages  # type: ignore[assignment]
         for stage in self.stages.values():

@@ -31,6 +31,6 @@ def spoken_answers() -> list[Pcm]:
 @pytest.fixture(scope="session")
 def listen(models: AssembledPaths) -> talk.Listen:
     """Whisper tiny.en: float32 at 16 kHz to text."""
-    from voicechat.models.embedded.ears import Ears
+    from voicechat.models.ears.whisper import Ears
 
     return Ears(str(models.ears), threads=1, beam_size=5).transcribe

@@ -96,7 +96,7 @@ def save(path: Path, ears: Path, sounds: Sequence[Pcm]) -> Path:
 
 def load(path: Path) -> SpeakingCascade:
     """The cascade of a file that :func:`save` wrote."""
-    from voicechat.models.embedded.ears import Ears
+    from voicechat.models.ears.whisper import Ears
 
     with np.load(path) as file:
         sounds = [file[f"arr_{index}"] for index in range(len(ANSWERS))]

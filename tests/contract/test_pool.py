@@ -20,7 +20,7 @@ ROWS = 24
 
 
 def make_spec(**fields: int) -> PoolSpec:
-    sizes = {"slots": 3, "hidden_size": 16, "max_rows": ROWS, "max_symbols": 12, "pcm_samples": RING}
+    sizes = {"slots": 3, "hidden_size": 16, "max_rows": ROWS, "max_text_rows": 12, "pcm_samples": RING}
     return PoolSpec(name=PoolSpec.new_name(), **{**sizes, "bays": 2, "bay_samples": 100, **fields})
 
 
@@ -129,45 +129,45 @@ def test_more_than_a_ring_holds(pool: Pool, start: int) -> None:
 
 def test_symbols_are_announced_in_order(pool: Pool) -> None:
     pool.begin(0, 1)
-    pool.append_symbols(0, [(5, 0), (6, 0)], final=False)
-    assert (pool.symbols_ready[0], pool.symbols_final[0]) == (2, 0)
-    pool.append_symbols(0, [], final=False)
-    pool.append_symbols(0, [(7, 3)], final=True)
-    assert (pool.symbols_ready[0], pool.symbols_final[0]) == (3, 1)
-    assert pool.symbols[0, :3].tolist() == [[5, 0], [6, 0], [7, 3]]
+    pool.append_text(0, [(5, 0), (6, 0)], final=False)
+    assert (pool.text_ready[0], pool.text_final[0]) == (2, 0)
+    pool.append_text(0, [], final=False)
+    pool.append_text(0, [(7, 3)], final=True)
+    assert (pool.text_ready[0], pool.text_final[0]) == (3, 1)
+    assert pool.text[0, :3].tolist() == [[5, 0], [6, 0], [7, 3]]
 
 
 def test_a_full_lane_takes_all_or_nothing(pool: Pool) -> None:
     pool.begin(0, 1)
-    pool.append_symbols(0, [(1, 1)] * 11, final=False)
-    pool.symbols[1] = 9
+    pool.append_text(0, [(1, 1)] * 11, final=False)
+    pool.text[1] = 9
     with pytest.raises(ValueError, match=r"room for \(12\)"):
-        pool.append_symbols(0, [(2, 2)] * 2, final=True)
-    assert (pool.symbols_ready[0], pool.symbols_final[0]) == (11, 0)
-    assert (pool.symbols[1] == 9).all(), "the next slot is untouched"
-    pool.append_symbols(0, [(3, 3)], final=True)
-    assert pool.symbols[0, 11].tolist() == [3, 3]
+        pool.append_text(0, [(2, 2)] * 2, final=True)
+    assert (pool.text_ready[0], pool.text_final[0]) == (11, 0)
+    assert (pool.text[1] == 9).all(), "the next slot is untouched"
+    pool.append_text(0, [(3, 3)], final=True)
+    assert pool.text[0, 11].tolist() == [3, 3]
 
 
 def test_spoken_symbols_make_room_for_others(pool: Pool) -> None:
     pool.begin(0, 1)
-    pool.append_symbols(0, [(number, -1) for number in range(12)], final=False)
-    pool.drop_symbols(0, 9)
-    assert pool.symbols_ready[0] == 3
-    pool.append_symbols(0, [(50, -1)] * 9, final=True)
-    assert pool.symbols[0, :, 0].tolist() == [9, 10, 11, *[50] * 9]
-    assert (pool.symbols_ready[0], pool.symbols_final[0]) == (12, 1)
+    pool.append_text(0, [(number, -1) for number in range(12)], final=False)
+    pool.drop_text(0, 9)
+    assert pool.text_ready[0] == 3
+    pool.append_text(0, [(50, -1)] * 9, final=True)
+    assert pool.text[0, :, 0].tolist() == [9, 10, 11, *[50] * 9]
+    assert (pool.text_ready[0], pool.text_final[0]) == (12, 1)
 
 
 def test_a_poisoned_slot_is_clean_for_its_next_lease(pool: Pool) -> None:
     """Whatever a reply left behind, the next one's counters say that nothing is there."""
     pool.begin(1, 41)
-    for lane in (pool.hidden_ready, pool.symbols_ready, pool.symbols_final, pool.thinker_ack, pool.talker_ack):
+    for lane in (pool.hidden_ready, pool.text_ready, pool.text_final, pool.thinker_ack, pool.talker_ack):
         lane[1] = 77
     pool.hidden[1] = 0x7FC0  # not a number, in bfloat16
     others = [pool.hidden_ready[[0, 2]].copy(), pool.generation[[0, 2]].copy()]
     pool.begin(1, 42)
-    for lane in (pool.hidden_ready, pool.symbols_ready, pool.symbols_final, pool.thinker_ack, pool.talker_ack):
+    for lane in (pool.hidden_ready, pool.text_ready, pool.text_final, pool.thinker_ack, pool.talker_ack):
         assert lane[1] == 0
     assert pool.generation[1] == 42
     assert np.array_equal(pool.hidden_ready[[0, 2]], others[0])
@@ -186,7 +186,7 @@ def test_bays_hold_sound(pool: Pool) -> None:
 def test_lanes_do_not_overlap() -> None:
     pool = Pool(make_spec(slots=2), create=True)
     lanes = {name: view for name, view in vars(pool).items() if isinstance(view, np.ndarray)}
-    assert len(lanes) == 14
+    assert len(lanes) == 15
     for name, view in lanes.items():
         view.view(np.uint8)[:] = 255
         assert not any(other.view(np.uint8).any() for key, other in lanes.items() if key != name)

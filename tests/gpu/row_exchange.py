@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from voicechat.contract.family import Entry
 from voicechat.contract.pool import Pool, PoolSpec
+from voicechat.models.embedded.conditioning import DeviceConditioning
 from voicechat.models.embedded.talker import BOS
-from voicechat.stages.conditioning import DeviceConditioning, Entry
-from voicechat.stages.rows import DeviceRows, DeviceRowWriter, announced, open_rows, stamp, view_rows
+from voicechat.stages.rows import DeviceRows, DeviceRowWriter, SharedRows, announced, open_rows, stamp, view_rows
 
 MODULUS = 251
 """Whole numbers under 256 are exact in bfloat16."""
@@ -132,7 +133,7 @@ def write(told: Exchange, results: Any) -> None:
 def _announce(pool: Pool, slots: Any, written: Any) -> None:
     for slot in slots:
         row = int(written[slot])
-        pool.append_symbols(int(slot), [(1, row)], final=row + 1 == pool.spec.max_rows)
+        pool.append_text(int(slot), [(1, row)], final=row + 1 == pool.spec.max_rows)
 
 
 class _Through(nn.Module):
@@ -151,7 +152,8 @@ def read(told: Exchange, results: Any) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     rows = _open(pool, told, told.rows_gpu)
-    conditioning = DeviceConditioning(pool, _Through(), rows, device)  # type: ignore[arg-type]
+    shared = SharedRows(rows, spec)
+    conditioning = DeviceConditioning(pool, _Through(), shared, device)  # type: ignore[arg-type]
     ids = torch.zeros(spec.slots, dtype=torch.int32, device=device)
     embeddings = torch.zeros(spec.slots, spec.hidden_size, device=device)
     if told.graphs:
@@ -164,8 +166,8 @@ def read(told: Exchange, results: Any) -> None:
         while time.monotonic() < end:
             for slot in np.flatnonzero(pool.generation != generations):
                 generations[slot], done[slot] = pool.generation[slot], 0
-                conditioning.begin(int(slot), base=0, voice=0, generation=int(generations[slot]))
-            slots = np.flatnonzero((pool.symbols_ready > done) & (pool.generation == generations))
+                conditioning.begin(int(slot), int(generations[slot]), {"pointer": 0, "voice": 0})
+            slots = np.flatnonzero((pool.text_ready > done) & (pool.generation == generations))
             if not len(slots):
                 continue
             order = np.random.default_rng(steps).permutation(slots)
@@ -187,5 +189,5 @@ def read(told: Exchange, results: Any) -> None:
                 if device.type == "cuda":
                     torch.cuda.synchronize(device)  # a worker acknowledges when its request is over
                 pool.talker_ack[finished] = generations[finished]
-    results.put(("read", count, steps, int(wrong.item()), int(conditioning.faults.item())))
+    results.put(("read", count, steps, int(wrong.item()), int(shared.faults.item())))
     pool.close()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from voicechat.contract.family import DecoderPlace
 from voicechat.contract.messages import Decode
+from voicechat.models.batches import GraphBatches, PlainBatches
 from voicechat.models.embedded.alphabet import NONE_SYMBOL, SYMBOL_WINDOW
+from voicechat.models.embedded.decoder import VoiceBoxNetBatch, pack_steps
 from voicechat.models.embedded.voicebox import CODES, TOKEN_SAMPLES, load_voicebox
 from voicechat.models.embedded.weights import WEIGHTS_DIR
-from voicechat.stages.decoder import GraphDecoder, PlainDecoder
 
 WEIGHTS = Path(os.environ.get("VOICECHAT_MODEL__WEIGHTS") or WEIGHTS_DIR)
 CLOSE = 20.0
@@ -21,6 +24,10 @@ CLOSE = 20.0
 at a few samples whether one harmonic more has its place below 11.5 kHz."""
 CLOSE_CYCLES = 1e-4
 """The phase is the sum of two seconds' pitches: some hundred cycles."""
+
+
+def place(device: str, max_batch: int, *, graphs: bool = False, lengths: tuple[int, ...] = ()) -> DecoderPlace:
+    return DecoderPlace(device=torch.device(device), graphs=graphs, threads=1, max_batch=max_batch, lengths=lengths)
 
 
 def chunks(rng: np.random.Generator, batch: int, steps: int) -> list[Decode]:
@@ -32,7 +39,9 @@ def chunks(rng: np.random.Generator, batch: int, steps: int) -> list[Decode]:
         start = (left + int(rng.integers(500))) * TOKEN_SAMPLES
         codes = tuple(rng.integers(0, CODES, steps).tolist())
         symbols = rng.integers(0, NONE_SYMBOL + 1, steps * SYMBOL_WINDOW, np.uint8).tobytes()
-        made.append(Decode(number, 0, codes, symbols, left, emit, start, phase=float(rng.random())))
+        made.append(
+            Decode(number, 0, pack_steps(codes, symbols), left, emit, start, state=struct.pack("<d", rng.random()))
+        )
     return made
 
 
@@ -40,12 +49,13 @@ def chunks(rng: np.random.Generator, batch: int, steps: int) -> list[Decode]:
 @pytest.mark.parametrize("graphs", [True, False])
 def test_batches_of_every_size_and_odd_lengths(graphs: bool) -> None:
     rng = np.random.default_rng(1)
-    plain = PlainDecoder(load_voicebox(WEIGHTS))
-    decoder = GraphDecoder(load_voicebox(WEIGHTS), (8, 50), 8, torch.device("cuda", 0), graphs=graphs)
+    plain = PlainBatches(VoiceBoxNetBatch(load_voicebox(WEIGHTS)), place("cpu", 1))
+    net = VoiceBoxNetBatch(load_voicebox(WEIGHTS).to("cuda:0"))
+    decoder = GraphBatches(net, place("cuda:0", 8, graphs=graphs, lengths=(8, 50)))
     for length in (8, 50, 13):
         for size in (1, 2, 3, 5, 8):
             batch = chunks(rng, size, length)
-            (ours, our_phases), (theirs, their_phases) = decoder.decode(batch), plain.decode(batch)
+            (ours, our_phases), (theirs, their_phases) = decoder.run(batch), plain.run(batch)
             assert ours.shape == theirs.shape == (size, length * TOKEN_SAMPLES)
             assert ours.dtype == np.int16
             assert np.sqrt(((ours.astype(np.float64) - theirs) ** 2).mean(1)).max() <= CLOSE

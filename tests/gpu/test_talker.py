@@ -27,7 +27,7 @@ from voicechat.cascade.stage import Stage
 from voicechat.contract.messages import Spoken
 from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.talker import Conditioner, export_hf
-from voicechat.models.embedded.weights import WEIGHTS_DIR, load_voice_config
+from voicechat.models.embedded.weights import WEIGHTS_DIR
 from voicechat.stages import keeper, talker
 from voicechat.stages.keeper import KeeperConfig
 from voicechat.stages.placement import Placement
@@ -73,7 +73,7 @@ async def running_on(place: Placement, folder: Path) -> AsyncIterator[OnGpu]:
         slots=SLOTS,
         hidden_size=HIDDEN,
         max_rows=ROWS,
-        max_symbols=512,
+        max_text_rows=512,
         pcm_samples=64,
         bays=1,
         bay_samples=64,
@@ -81,16 +81,13 @@ async def running_on(place: Placement, folder: Path) -> AsyncIterator[OnGpu]:
     )
     dtype = "bfloat16" if place.on_gpu else "float32"
     config = TalkerConfig(
-        model_dir=str(folder),
-        weights_dir=str(WEIGHTS),
-        thinker=THINKER,
+        family="embedded",
+        model={"folder": str(folder), "dtype": dtype, "weights": str(WEIGHTS), "thinker": THINKER},
         pool=spec,
-        dtype=dtype,
         max_num_seqs=SLOTS,
         max_model_len=448,
         kv_cache_bytes=1 << 30 if place.on_gpu else 1 << 27,
-        temperature=0.0,
-        top_k=0,
+        sampling={"temperature": 0.0, "top_k": 0},
         threads=1,
         log_level=30,
         place=place,
@@ -105,7 +102,7 @@ async def running_on(place: Placement, folder: Path) -> AsyncIterator[OnGpu]:
         await host.stage.start()
         llama: Any = LlamaForCausalLM.from_pretrained(str(folder), dtype=torch.float32).eval()
         conditioner = Conditioner.from_weights(WEIGHTS, THINKER)
-        made = OnGpu(host, pool, llama, conditioner, load_voice_config(WEIGHTS).talker.voices[0])
+        made = OnGpu(host, pool, llama, conditioner, 0)
         if place.on_gpu:
             made.rows = open_rows(pool, torch.device("cuda", 0))
         yield made

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from voicechat.stages.rows import HostRowWriter, KeeperWatch
-from voicechat.stages.talker_engine import AsyncGatedScheduler
-from voicechat.stages.thinker_engine import ThinkerWorker
+from voicechat.stages.vllm.scheduler import AsyncGatedScheduler
+from voicechat.stages.vllm.thinker_worker import ThinkerWorker
 
 
 class CountingScheduler(AsyncGatedScheduler):

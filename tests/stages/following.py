@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from voicechat.models.embedded.frontend import TextFrontend
+from voicechat.models.embedded.progress import Progress
 from voicechat.models.embedded.talker import ADVANCES, BOS, EOS, SYMBOL_WINDOW, Conditioner
-from voicechat.stages.progress import Progress
 
 LIKELY = 16
 """Tokens whose logits are compared between two precisions: an engine chooses none that is farther down."""

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from voicechat.cascade.stage import Stage
 from voicechat.contract.messages import Message, Released
+from voicechat.models.embedded import speaking
+from voicechat.models.embedded.progress import Progress
 from voicechat.stages import talker, thinker
-from voicechat.stages.progress import Progress
 
 T = TypeVar("T")
 PATIENCE = 120.0
@@ -67,6 +68,7 @@ class StageHost:
 def run_thinker_in_small_batches(sock: socket.socket, config: thinker.ThinkerConfig) -> None:
     """The Thinker's process with a bound of a few tokens per step, so that every longer prompt is read in pieces."""
     thinker.prepare_process(config.threads, config.log_level)
+    thinker.prepare_engine(config.place)
     from vllm.engine import arg_utils
 
     small = functools.partial(arg_utils.AsyncEngineArgs, max_num_batched_tokens=SMALL_BATCH)
@@ -76,5 +78,5 @@ def run_thinker_in_small_batches(sock: socket.socket, config: thinker.ThinkerCon
 
 def run_talker_in_short_windows(sock: socket.socket, config: talker.TalkerConfig) -> None:
     """The Talker's process with windows of a few steps, so that every longer reply takes several."""
-    talker.Progress = short_windows  # type: ignore[assignment,misc]
+    speaking.Progress = short_windows  # type: ignore[assignment,misc]
     talker.run(sock, config)

@@ -10,6 +10,6 @@ from voicechat.contract.pool import PoolSpec
 def small_pool(**sizes: Any) -> PoolSpec:
     """A pool of its own name in which all that is not given is as small as can be."""
     least: dict[str, Any] = dict.fromkeys(
-        ("slots", "hidden_size", "max_rows", "max_symbols", "pcm_samples", "bays", "bay_samples"), 1
+        ("slots", "hidden_size", "max_rows", "max_text_rows", "pcm_samples", "bays", "bay_samples"), 1
     )
     return PoolSpec(name=PoolSpec.new_name(), **{**least, **sizes})

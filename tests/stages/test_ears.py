@@ -17,7 +17,7 @@ from tests.stages.pools import small_pool
 from voicechat.assemble import AssembledPaths
 from voicechat.contract.messages import Abort, Failed, Transcribe, Transcript
 from voicechat.contract.pool import Pool
-from voicechat.models.embedded.ears import Ears
+from voicechat.models.ears.whisper import Ears
 from voicechat.stages import ears
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,9 +14,9 @@ from torch import Tensor
 from tests.stages.following import Followed, Reference, Said
 from tests.stages.test_talker import TEXTS, pieces_of
 from voicechat.models.embedded.frontend import TextFrontend
+from voicechat.models.embedded.progress import Progress
 from voicechat.models.embedded.talker import BOS, EOS, Conditioner, export_hf, split
 from voicechat.models.embedded.weights import WEIGHTS_DIR
-from voicechat.stages.progress import Progress
 
 THINKER, HIDDEN = "smollm2-135m", 576
 MOST, WRONG = 400, 20

@@ -11,6 +11,8 @@ from voicechat.app import chunk_policy
 from voicechat.assemble import AssembledPaths
 from voicechat.cascade.chunks import Chunk
 from voicechat.config import Settings
+from voicechat.models.embedded.alphabet import LOOK_AHEAD
+from voicechat.models.embedded.decoder import pack_steps
 from voicechat.models.embedded.frontend import read_text
 from voicechat.models.embedded.talker import load_talker
 from voicechat.models.embedded.voicebox import TOKEN_SAMPLES, VoiceBoxNet, load_voicebox
@@ -27,21 +29,21 @@ NEAR = 240
 
 @pytest.fixture(scope="module")
 def net(models: AssembledPaths) -> VoiceBoxNet:
-    return load_voicebox(models.weights)
+    return load_voicebox(models.folders["weights"])
 
 
 @pytest.fixture(scope="module")
 def replies(models: AssembledPaths) -> list[tuple[list[int], bytes]]:
     """Codes of each text, and the windows of symbols at their steps."""
     prompts = [Prompt(torch.tensor([mark.symbol for mark in read_text(text)])) for text in TEXTS]
-    made = generate(load_talker(models.weights), prompts, temperature=0.3, seed=1)
+    made = generate(load_talker(models.folders["weights"]), prompts, temperature=0.3, seed=1)
     assert all(reply.ended and len(reply.codes) > 60 for reply in made)
     return [(reply.codes, reply.windows.to(torch.uint8).numpy().tobytes()) for reply in made]
 
 
 def cut(mode: str, codes: list[int], symbols: bytes) -> list[Chunk]:
     """As the coordinator cuts a reply whose codes come one by one."""
-    return chunks_of(chunk_policy(getattr(Settings().voicebox, mode)), codes, symbols, at_once=1)
+    return chunks_of(chunk_policy(getattr(Settings().voicebox, mode), LOOK_AHEAD), codes, symbols, at_once=1)
 
 
 @pytest.mark.parametrize("mode", ["latency_first", "quality_first"])
@@ -74,7 +76,7 @@ def test_a_join_that_is_bad_is_noticed(net: VoiceBoxNet, replies: list[tuple[lis
     """Chunks without context: the measures of the test above tell."""
     codes, symbols = replies[0]
     bare = [
-        Chunk(tuple(codes[a : a + 10]), symbols[9 * a : 9 * (a + 10)], 0, len(codes[a : a + 10]), a, False)
+        Chunk(pack_steps(codes[a : a + 10], symbols[9 * a : 9 * (a + 10)]), 0, len(codes[a : a + 10]), a, False)
         for a in range(0, len(codes), 10)
     ]
     sound, whole = streamed(net, bare), exactly(net, codes, symbols, bare)

@@ -21,7 +21,7 @@ def pool() -> Iterator[Pool]:
         slots=2,
         hidden_size=8,
         max_rows=16,
-        max_symbols=16,
+        max_text_rows=16,
         pcm_samples=64,
         bays=1,
         bay_samples=64,

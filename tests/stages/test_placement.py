@@ -12,13 +12,13 @@ from voicechat.stages.placement import (
     OverBudget,
     Placement,
     check_budgets,
-    engine_options,
-    prepare_engine,
     see_gpus,
 )
-from voicechat.stages.runner import UnknownVllm
+from voicechat.stages.vllm.adapter import UnknownVllm
+from voicechat.stages.vllm.engine import engine_options
+from voicechat.stages.vllm.host import prepare_engine
 
-SCHEDULER = "voicechat.stages.thinker_engine.AckScheduler"
+SCHEDULER = "voicechat.stages.vllm.scheduler.AckScheduler"
 
 
 @pytest.fixture
@@ -55,10 +55,10 @@ def test_a_gpu_that_the_server_does_not_see() -> None:
         see_gpus([0, 3], {"CUDA_VISIBLE_DEVICES": "4,7"})
 
 
-def test_the_cpu_needs_no_environment() -> None:
+def test_the_cpu_needs_no_gpu_in_its_environment() -> None:
     environ: dict[str, str] = {}
     prepare_engine(Placement(), environ)
-    assert environ == {}
+    assert not {name for name in environ if "CUDA" in name or "RUNNER" in name}
     prepare_engine(Placement(gpu=1, runner="v1"), environ)
     assert environ["VLLM_USE_V2_MODEL_RUNNER"] == "0"
     assert environ["CUDA_VISIBLE_DEVICES"] == "1"
@@ -82,7 +82,7 @@ def test_an_engine_on_the_cpu_knows_its_tokens_first() -> None:
 def test_an_engine_on_a_gpu(runner: Any, embeddings: bool, enabled: bool) -> None:
     place = Placement(gpu=0, memory_mb=25_000, runner=runner)
     options = engine_options(place, SCHEDULER, embeddings=embeddings)
-    assert options["scheduler_cls"] == "voicechat.stages.thinker_engine.AsyncAckScheduler"
+    assert options["scheduler_cls"] == "voicechat.stages.vllm.scheduler.AsyncAckScheduler"
     assert options["async_scheduling"] is True
     assert options["enforce_eager"] is False
     assert options["enable_prompt_embeds"] is enabled
@@ -100,10 +100,10 @@ def test_graphs_and_scheduling_ahead_can_be_turned_off() -> None:
 
 
 def test_the_names_of_schedulers_lead_somewhere() -> None:
-    from voicechat.stages import talker_engine, thinker_engine
+    from voicechat.stages.vllm import scheduler
 
-    for module, name in ((thinker_engine, "AckScheduler"), (talker_engine, "GatedScheduler")):
-        assert hasattr(module, name) and hasattr(module, f"Async{name}")
+    for name in ("AckScheduler", "GatedScheduler"):
+        assert hasattr(scheduler, name) and hasattr(scheduler, f"Async{name}")
 
 
 def test_a_vllm_that_nobody_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.stages.test_bookkeeping import step_of
+from tests.stages.vllm.test_bookkeeping import step_of
 from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.stages.cuda_ipc import CudaError, Driver
 from voicechat.stages.rows import (
@@ -31,7 +31,7 @@ from voicechat.stages.rows import (
     stamp,
     view_rows,
 )
-from voicechat.stages.thinker_engine import row_plan
+from voicechat.stages.vllm.thinker_worker import row_plan
 
 SLOTS, ROWS, HIDDEN = 3, 8, 5
 
@@ -42,7 +42,7 @@ def spec_of(rows: Any = "host") -> PoolSpec:
         slots=SLOTS,
         hidden_size=HIDDEN,
         max_rows=ROWS,
-        max_symbols=16,
+        max_text_rows=16,
         pcm_samples=64,
         bays=1,
         bay_samples=64,

@@ -17,11 +17,12 @@ from tests.stages.hosts import StageHost, run_talker_in_short_windows, short_win
 from voicechat.assemble import AssembledPaths
 from voicechat.contract.messages import Abort, Codes, Failed, Released, Speak, Spoken, Text
 from voicechat.contract.pool import Pool, PoolSpec
+from voicechat.models.embedded.decoder import unpack_steps
 from voicechat.models.embedded.frontend import TextFrontend
+from voicechat.models.embedded.progress import Progress
+from voicechat.models.embedded.speaking import SPARE_STEPS, STEPS_PER_SYMBOL
 from voicechat.models.embedded.talker import BOS, EOS, LEFT, NONE_SYMBOL, RIGHT, Conditioner, split
-from voicechat.models.embedded.weights import load_voice_config
-from voicechat.stages.progress import Progress
-from voicechat.stages.talker import SPARE_STEPS, STEPS_PER_SYMBOL, TalkerConfig
+from voicechat.stages.talker import TalkerConfig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,7 +48,7 @@ class Running:
     pool: Pool
     llama: Any
     conditioner: Conditioner
-    voice: str
+    voice: int
     generation: int = 0
     number: int = 0
 
@@ -71,11 +72,15 @@ class Running:
 
     def codes(self, number: int) -> list[int]:
         """Codes that came for an utterance."""
-        return [code for message in self.host.of(number, Codes) for code in message.codes]
+        return unpack_steps(self.steps(number))[0]
 
     def symbols(self, number: int) -> bytes:
         """The windows of symbols that came with them."""
-        return b"".join(message.symbols for message in self.host.of(number, Codes))
+        return unpack_steps(self.steps(number))[1]
+
+    def steps(self, number: int) -> bytes:
+        """The steps that came for an utterance."""
+        return b"".join(message.steps for message in self.host.of(number, Codes))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -87,22 +92,19 @@ async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterat
         slots=SLOTS,
         hidden_size=HIDDEN,
         max_rows=64,
-        max_symbols=256,
+        max_text_rows=256,
         pcm_samples=64,
         bays=1,
         bay_samples=64,
     )
     config = TalkerConfig(
-        model_dir=str(plain_models.talker),
-        weights_dir=str(plain_models.weights),
-        thinker="smollm2-135m",
+        family="embedded",
+        model={**plain_models.facts.talker, "dtype": "float32"},
         pool=spec,
-        dtype="float32",
         max_num_seqs=SLOTS,
         max_model_len=MAX_LEN,
         kv_cache_bytes=BLOCKS * BLOCK_BYTES,
-        temperature=0.0,
-        top_k=0,
+        sampling={"temperature": 0.0, "top_k": 0},
         threads=1,
         log_level=40,
     )
@@ -110,9 +112,9 @@ async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterat
     host = StageHost("talker", run_talker_in_short_windows, config)
     try:
         await host.stage.start()
-        llama = LlamaForCausalLM.from_pretrained(config.model_dir, dtype=torch.float32).eval()
-        conditioner = Conditioner.from_weights(plain_models.weights, "smollm2-135m")
-        yield Running(host, pool, llama, conditioner, load_voice_config(plain_models.weights).talker.voices[0])
+        llama = LlamaForCausalLM.from_pretrained(config.model["folder"], dtype=torch.float32).eval()
+        conditioner = Conditioner.from_weights(plain_models.folders["weights"], "smollm2-135m")
+        yield Running(host, pool, llama, conditioner, 0)
     finally:
         await host.stage.stop()
         pool.close()
@@ -243,7 +245,7 @@ async def test_a_long_text_in_several_windows(running: Running) -> None:
 async def test_a_given_text_that_is_longer_than_the_pool_has_rows(running: Running) -> None:
     """It has no hidden states, is there at once, and leaves room behind itself as it is spoken."""
     pieces = pieces_of(" ".join([*TEXTS, "One apple is red. Two pears are green. We like both.", *TEXTS]))
-    assert symbols_of(pieces) > running.pool.spec.max_symbols * 1.2
+    assert symbols_of(pieces) > running.pool.spec.max_text_rows * 1.2
     number = running.begin(1, rows=False)
     running.host.send(Text(number, tuple(pieces), True, 0))
     await running.host.released(number)
@@ -254,7 +256,7 @@ async def test_a_given_text_that_is_longer_than_the_pool_has_rows(running: Runni
     assert windows > 5
     assert codes == expected
     assert running.symbols(number) == symbols
-    assert int(running.pool.symbols_ready[1]) < symbols_of(pieces) - 100
+    assert int(running.pool.text_ready[1]) < symbols_of(pieces) - 100
 
 
 async def test_a_text_that_stalls_in_the_middle(running: Running) -> None:
@@ -301,7 +303,7 @@ async def test_a_text_that_is_too_long_is_refused(running: Running) -> None:
     (failed,) = running.host.of(number, Failed)
     assert failed.invalid
     assert failed.param == "max_tokens"
-    assert int(running.pool.symbols_ready[1]) <= running.pool.spec.max_symbols
+    assert int(running.pool.text_ready[1]) <= running.pool.spec.max_text_rows
 
 
 @pytest.mark.parametrize("delay", [None, 0.0, 0.001, 0.01, 0.05, 0.3])

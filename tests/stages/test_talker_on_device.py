@@ -21,7 +21,6 @@ from tests.stages.hosts import StageHost, run_talker_in_short_windows
 from voicechat.assemble import AssembledPaths
 from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.talker import Conditioner
-from voicechat.models.embedded.weights import load_voice_config
 from voicechat.stages.talker import TalkerConfig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,12 +30,12 @@ def _tell(**more: Any) -> None:
     """Let this process set its engine up as on a GPU: conditioning on the device, and ``more`` options."""
     from vllm.engine import arg_utils
 
-    from voicechat.stages.bookkeeping import CONFIG_KEY
+    from voicechat.stages.vllm.bookkeeping import CONFIG_KEY
 
     made: Any = arg_utils.AsyncEngineArgs
 
     def told(**options: Any) -> Any:
-        options["additional_config"][CONFIG_KEY]["conditioning"] = "device"
+        options["additional_config"][CONFIG_KEY]["on_device"] = True
         return made(**{**options, **more})
 
     arg_utils.AsyncEngineArgs = told  # type: ignore[assignment,misc]
@@ -72,22 +71,19 @@ async def running_as(
         slots=plain.SLOTS,
         hidden_size=plain.HIDDEN,
         max_rows=64,
-        max_symbols=256,
+        max_text_rows=256,
         pcm_samples=64,
         bays=1,
         bay_samples=64,
     )
     config = TalkerConfig(
-        model_dir=str(models.talker),
-        weights_dir=str(models.weights),
-        thinker="smollm2-135m",
+        family="embedded",
+        model={**models.facts.talker, "dtype": "float32"},
         pool=spec,
-        dtype="float32",
         max_num_seqs=plain.SLOTS,
         max_model_len=plain.MAX_LEN,
         kv_cache_bytes=plain.BLOCKS * plain.BLOCK_BYTES,
-        temperature=0.0,
-        top_k=0,
+        sampling={"temperature": 0.0, "top_k": 0},
         threads=1,
         log_level=40,
     )
@@ -95,10 +91,9 @@ async def running_as(
     host = StageHost("talker", run, config)
     try:
         await host.stage.start()
-        llama = LlamaForCausalLM.from_pretrained(config.model_dir, dtype=torch.float32).eval()
-        conditioner = Conditioner.from_weights(models.weights, "smollm2-135m")
-        voice = load_voice_config(models.weights).talker.voices[0]
-        yield plain.Running(host, pool, llama, conditioner, voice)
+        llama = LlamaForCausalLM.from_pretrained(config.model["folder"], dtype=torch.float32).eval()
+        conditioner = Conditioner.from_weights(models.folders["weights"], "smollm2-135m")
+        yield plain.Running(host, pool, llama, conditioner, 0)
     finally:
         await host.stage.stop()
         pool.close()

@@ -58,16 +58,17 @@ async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterat
         slots=4,
         hidden_size=HIDDEN,
         max_rows=ROWS,
-        max_symbols=64,
+        max_text_rows=64,
         pcm_samples=64,
         bays=1,
         bay_samples=64,
     )
     config = ThinkerConfig(
-        model_dir=str(plain_models.thinker),
+        family="embedded",
+        model={**plain_models.facts.thinker, "dtype": "float32"},
+        rows_begin="predicting",
         ears=None,
         pool=spec,
-        dtype="float32",
         max_num_seqs=4,
         max_model_len=512,
         kv_cache_bytes=40 << 20,
@@ -83,8 +84,8 @@ async def running(stage_host: None, plain_models: AssembledPaths) -> AsyncIterat
     host = StageHost("thinker", run_thinker_in_small_batches, config)
     try:
         await host.stage.start()
-        tokenizer = AutoTokenizer.from_pretrained(plain_models.thinker)
-        model = AutoModelForCausalLM.from_pretrained(plain_models.thinker, dtype=torch.float32).eval()
+        tokenizer = AutoTokenizer.from_pretrained(plain_models.folders["thinker"])
+        model = AutoModelForCausalLM.from_pretrained(plain_models.folders["thinker"], dtype=torch.float32).eval()
         yield Running(host, pool, model, tokenizer, ChatPrompt(tokenizer, SYSTEM))
     finally:
         await host.stage.stop()

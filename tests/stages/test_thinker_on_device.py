@@ -26,6 +26,7 @@ TOKENS = 12
 def run_ahead(sock: socket.socket, config: ThinkerConfig) -> None:
     """The Thinker's process, set up as on a GPU."""
     thinker.prepare_process(config.threads, config.log_level)
+    thinker.prepare_engine(config.place)
     interpret()
     schedule_ahead()
     from vllm.engine import arg_utils
@@ -33,7 +34,7 @@ def run_ahead(sock: socket.socket, config: ThinkerConfig) -> None:
     made: Any = arg_utils.AsyncEngineArgs
     more = {
         "worker_cls": "tests.stages.ahead.HandingWorker",
-        "scheduler_cls": "voicechat.stages.thinker_engine.AsyncAckScheduler",
+        "scheduler_cls": "voicechat.stages.vllm.scheduler.AsyncAckScheduler",
         "async_scheduling": True,
     }
     arg_utils.AsyncEngineArgs = functools.partial(  # type: ignore[assignment,misc]
@@ -53,16 +54,17 @@ async def test_rows_and_words_equal_transformers(
         slots=2,
         hidden_size=plain.HIDDEN,
         max_rows=plain.ROWS,
-        max_symbols=64,
+        max_text_rows=64,
         pcm_samples=64,
         bays=1,
         bay_samples=64,
     )
     config = ThinkerConfig(
-        model_dir=str(plain_models.thinker),
+        family="embedded",
+        model={**plain_models.facts.thinker, "dtype": "float32"},
+        rows_begin="predicting",
         ears=None,
         pool=spec,
-        dtype="float32",
         max_num_seqs=4,
         max_model_len=512,
         kv_cache_bytes=40 << 20,
@@ -78,8 +80,8 @@ async def test_rows_and_words_equal_transformers(
     host = StageHost("thinker", run_ahead, config)
     try:
         await host.stage.start()
-        tokenizer = AutoTokenizer.from_pretrained(plain_models.thinker)
-        model = AutoModelForCausalLM.from_pretrained(plain_models.thinker, dtype=torch.float32).eval()
+        tokenizer = AutoTokenizer.from_pretrained(plain_models.folders["thinker"])
+        model = AutoModelForCausalLM.from_pretrained(plain_models.folders["thinker"], dtype=torch.float32).eval()
         running = plain.Running(host, pool, model, tokenizer, ChatPrompt(tokenizer, plain.SYSTEM))
         asked = (plain.QUESTIONS[0], plain.QUESTIONS[2])
         pool.hidden[:] = 0x7FC0  # not a number, in bfloat16

@@ -8,10 +8,10 @@ import torch
 
 from tests.stages.hosts import StageHost
 from tests.train.small_llm import WIDTH, write_llm
-from voicechat.assemble.folder import context_length, hidden_size
 from voicechat.contract.messages import Generate, Piece, Turn, Written
 from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT, ChatPrompt
+from voicechat.models.folder import context_length, hidden_size
 from voicechat.stages import thinker
 
 TOKENS = 24
@@ -25,7 +25,7 @@ async def test_a_gpt_neox_thinks(stage_host: None, tmp_path: Path) -> None:
     folder = write_llm(tmp_path / "llm")
     GenerationConfig(eos_token_id=[0, END]).save_pretrained(folder)
     spec = PoolSpec(
-        name=PoolSpec.new_name(), slots=2, hidden_size=hidden_size(folder), max_rows=32, max_symbols=64,
+        name=PoolSpec.new_name(), slots=2, hidden_size=hidden_size(folder), max_rows=32, max_text_rows=64,
         pcm_samples=64, bays=1, bay_samples=64,
     )  # fmt: skip
     context = context_length(folder)

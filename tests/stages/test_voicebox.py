@@ -20,6 +20,7 @@ from voicechat.cascade.chunks import Chunk, ChunkPolicy
 from voicechat.config import Settings
 from voicechat.contract.messages import Decode, Sound
 from voicechat.contract.pool import Pool, PoolSpec
+from voicechat.contract.sound import Pcm
 from voicechat.models.embedded.voicebox import (
     CODES,
     RIGHT_CONTEXT,
@@ -28,7 +29,6 @@ from voicechat.models.embedded.voicebox import (
     left_context,
     load_voicebox,
 )
-from voicechat.stages.decoder import Pcm
 from voicechat.stages.tempo import Tempo
 from voicechat.stages.voicebox import run
 
@@ -39,15 +39,15 @@ EDGE_SNR = {"latency_first": 60.0, "quality_first": 60.0}
 
 @pytest.fixture(scope="module")
 def net(models: AssembledPaths) -> VoiceBoxNet:
-    return load_voicebox(models.weights)
+    return load_voicebox(models.folders["weights"])
 
 
 @pytest.fixture(scope="module")
 def policies() -> dict[str, ChunkPolicy]:
     settings = Settings().voicebox
     return {
-        "latency_first": chunk_policy(settings.latency_first),
-        "quality_first": chunk_policy(settings.quality_first),
+        "latency_first": chunk_policy(settings.latency_first, RIGHT_CONTEXT),
+        "quality_first": chunk_policy(settings.quality_first, RIGHT_CONTEXT),
     }
 
 
@@ -143,12 +143,12 @@ async def running(models: AssembledPaths, policies: dict[str, ChunkPolicy]) -> A
         slots=3,
         hidden_size=4,
         max_rows=4,
-        max_symbols=4,
+        max_text_rows=4,
         pcm_samples=80 * TOKEN_SAMPLES + 7,  # a ring that chunks do not fit evenly
         bays=1,
         bay_samples=4,
     )
-    config = voicebox_config(Settings(), models, spec, {True: policies["latency_first"]}, 30)
+    config = voicebox_config(Settings(), models.facts, spec, {True: policies["latency_first"]}, 30)
     pool = Pool(spec, create=True)
     host = StageHost("voicebox", run, config)
     try:
@@ -162,18 +162,16 @@ async def running(models: AssembledPaths, policies: dict[str, ChunkPolicy]) -> A
 async def stream(running: Running, number: int, slot: int, chunks: list[Chunk], speed: float = 1.0) -> Pcm:
     """A reply's sound, chunk by chunk through the ring, as the coordinator takes it."""
     parts = []
-    phase = 0.0
+    state = b""
     for count, chunk in enumerate(chunks, 1):
         start = chunk.first_step * TOKEN_SAMPLES
-        running.host.send(
-            Decode(number, slot, chunk.codes, chunk.symbols, chunk.left, chunk.emit, start, 0, phase, chunk.last, speed)
-        )
+        running.host.send(Decode(number, slot, chunk.steps, chunk.left, chunk.emit, start, 0, state, chunk.last, speed))
         await running.host.until(lambda count=count: len(running.host.of(number, Sound)) == count)  # type: ignore[misc]
         sound = running.host.of(number, Sound)[-1]
-        phase = sound.phase
+        state = sound.state
         assert sound.start == sum(map(len, parts)), "places are those of what is heard"
         if speed == 1.0:
-            assert sound == Sound(number, start, chunk.emit * TOKEN_SAMPLES, phase)
+            assert sound == Sound(number, start, chunk.emit * TOKEN_SAMPLES, state)
         parts.append(running.pool.read_pcm(slot, sound.start, sound.count))
     return np.concatenate(parts)
 

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 import voicechat
 from tests.stages.test_door import Turned
+from voicechat.contract.family import Decoded
 from voicechat.contract.messages import Abort, Decode, Failed, Message, Sound
 from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.contract.sound import Pcm
@@ -32,10 +33,13 @@ class Noise:
         self.gate.set()
         self.batches: list[list[int]] = []
 
-    def decode(self, batch: Sequence[Decode]) -> tuple[Pcm, list[float]]:
+    def shape(self, chunk: Decode) -> int:
+        return len(chunk.steps)
+
+    def decode(self, batch: Sequence[Decode]) -> list[Decoded]:
         self.gate.wait(10)
         self.batches.append([message.id for message in batch])
-        return np.repeat(np.array([message.codes for message in batch], np.int16), STEP, axis=1), [0.5] * len(batch)
+        return [Decoded(np.repeat(np.frombuffer(message.steps, np.int16), STEP), b"s") for message in batch]
 
 
 class Told:
@@ -55,19 +59,23 @@ class Bench:
 
     def __init__(self) -> None:
         spec = PoolSpec(
-            name=PoolSpec.new_name(), slots=4, hidden_size=1, max_rows=1, max_symbols=1, pcm_samples=40 * STEP + 7,
+            name=PoolSpec.new_name(), slots=4, hidden_size=1, max_rows=1, max_text_rows=1, pcm_samples=40 * STEP + 7,
             bays=1, bay_samples=1,
         )  # fmt: skip
         self.pool = Pool(spec, create=True)
         self.told, self.decoder = Told(), Noise()
-        config = VoiceBoxConfig(weights_dir="", pool=spec, max_batch=2, threads=1, shapes=(), log_level=30, patience=30)
+        config = VoiceBoxConfig(
+            family="", model={}, pool=spec, max_batch=2, threads=1, shapes=(), log_level=30, patience=30
+        )
         self.box = VoiceBox(self.told, config)  # type: ignore[arg-type]
         self.box._decoder = self.decoder  # type: ignore[assignment]
         self.box._make_marker = Turned
         self.box.spawn(self.box._work(), "work")
 
     def chunk(self, number: int, codes: list[int], at: int, *, last: bool = False) -> None:
-        self.box.handle(Decode(number, number % 4, tuple(codes), b"", 0, len(codes), at * STEP, last=last))
+        self.box.handle(
+            Decode(number, number % 4, np.array(codes, np.int16).tobytes(), 0, len(codes), at * STEP, last=last)
+        )
 
     async def until(self, count: int) -> Message:
         async with asyncio.timeout(10):

@@ -14,8 +14,8 @@ import torch
 import yaml
 
 from tests.train.small_llm import WIDTH, write_llm
-from voicechat.assemble.projection import ProjectionError, check_projection, read_card, talker_sha256
 from voicechat.models.embedded.frontend import TextFrontend, read_text
+from voicechat.models.embedded.projection import ProjectionError, check_projection, read_card, talker_sha256
 from voicechat.models.embedded.talker import BOS, EOS, VOCABULARY, Conditioner, TalkerNet
 from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig, VoiceConfig, random_weights
 from voicechat.train.alignment import pointers

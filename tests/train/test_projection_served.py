@@ -16,8 +16,8 @@ import torch
 from tests.real_server import ROOT, RealServer, Servers
 from tests.train.small_llm import WIDTH, write_llm
 from voicechat.assemble import AssembledPaths
-from voicechat.assemble.projection import PROJECTION_FILE, ProjectionCard, talker_sha256
 from voicechat.media.decode import decode_audio
+from voicechat.models.embedded.projection import PROJECTION_FILE, ProjectionCard, talker_sha256
 from voicechat.models.embedded.weights import load_voice_config
 from voicechat.train.projection import write_projection, write_settings
 
@@ -34,11 +34,11 @@ def call(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
 def settings(models: AssembledPaths, tmp_path: Path) -> Path:
     """Settings as ``voicechat train thinker`` leaves them, with a random matrix: its sound is not judged here."""
     folder = write_llm(tmp_path / "llm")
-    width = load_voice_config(models.weights).talker.width
-    card = ProjectionCard("neox", WIDTH, width, talker_sha256(models.weights))
+    width = load_voice_config(models.folders["weights"]).talker.width
+    card = ProjectionCard("neox", WIDTH, width, talker_sha256(models.folders["weights"]))
     torch.manual_seed(0)
     write_projection(tmp_path, 0.01 * torch.randn(width, WIDTH), card)
-    write_settings(tmp_path / "neox.yaml", "neox", folder, tmp_path / PROJECTION_FILE, models.weights)
+    write_settings(tmp_path / "neox.yaml", "neox", folder, tmp_path / PROJECTION_FILE, models.folders["weights"])
     return tmp_path / "neox.yaml"
 
 

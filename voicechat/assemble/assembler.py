@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,7 @@ from voicechat.assemble.catalogue import (
     THINKERS,
     ThinkerSource,
 )
-from voicechat.assemble.folder import has_chat_template, hidden_size
 from voicechat.assemble.progress import Reporter
-from voicechat.assemble.projection import check_projection
 from voicechat.assemble.sources import Fetcher, free_bytes
 from voicechat.assemble.store import (
     AssembleError,
@@ -28,34 +25,29 @@ from voicechat.assemble.store import (
     locked,
     new_folder,
     remove_partials,
-    sha256_file,
     write_stamp,
 )
 from voicechat.config import Settings
-from voicechat.contract.artifacts import Artifact
+from voicechat.contract.artifacts import Artifact, sha256_file
+from voicechat.contract.family import Facts, FamilyError, Folder, GivenFolder, LlmFolder, MadeFolder
+from voicechat.models.registry import find_family
 
 THINKER_RECIPE = 1
-TALKER_RECIPE = 1
-"""Raise these when a conversion changes, so that folders made before are made again."""
-
-_PACKED_WEIGHTS = ("talker.safetensors", "voicebox.safetensors", "voice.json")
+"""Raise this when the conversion changes, so that folders made before are made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssembledPaths:
-    """Folders that the stages load.
+    """Folders that the stages load, and what the model in them is.
 
-    ``thinker``: Hugging Face folder of the LLM; not made if a brain elsewhere thinks. ``talker``: Hugging Face folder
-    of the Talker, exported for vLLM.
-    ``ears``: faster-whisper's folder. ``weights``: the trained Talker and VoiceBox as the package carries them.
-    ``detectors``: Silero VAD and Smart Turn, which the server itself loads.
+    ``folders``: the family's own, by its names. ``ears``: faster-whisper's folder. ``detectors``: Silero VAD and Smart
+    Turn, which the server itself loads.
     """
 
-    thinker: Path
-    talker: Path
+    folders: Mapping[str, Path]
     ears: Path
-    weights: Path
     detectors: Path
+    facts: Facts
 
 
 def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bool = False) -> AssembledPaths:
@@ -66,8 +58,8 @@ def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bo
     """
     reporter = reporter or Reporter()
     data = settings.data_dir
-    weights, plans = _plans(settings)
-    wanted = _wanted(settings, plans)
+    plans, ears, detectors = _plans(settings)
+    wanted = [plan for plan in (*plans.values(), ears, detectors) if plan.folder_is_ours]
     if not all(is_whole(plan.folder, plan.recipe, verify=verify) for plan in wanted):
         with locked(data, reporter):
             remove_partials(data)
@@ -80,47 +72,44 @@ def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bo
                         write_stamp(folder, plan.recipe)
             fetcher.discard_downloads()
         reporter.say(f"{settings.model.name} is assembled in {data}")
-    if settings.model.talker.projection is not None and settings.brain.url is None:
-        check_projection(settings.model.talker.projection, weights, hidden_size(plans[0].folder))
-    thinker, ears, talker, detectors = (plan.folder for plan in plans)
-    return AssembledPaths(thinker=thinker, talker=talker, ears=ears, weights=weights, detectors=detectors)
+    folders = {name: plan.folder for name, plan in plans.items()}
+    try:
+        facts = find_family(settings.model.family).facts(settings.model, folders, thinks=settings.brain.url is None)
+    except FamilyError as error:
+        raise AssembleError(str(error)) from None
+    return AssembledPaths(folders, ears.folder, detectors.folder, facts)
 
 
 def missing_parts(settings: Settings) -> list[str]:
     """Names of the folders that :func:`assemble` would still have to make. Raises AssembleError."""
-    _, plans = _plans(settings)
-    return [plan.folder.name for plan in _wanted(settings, plans) if not is_whole(plan.folder, plan.recipe)]
+    plans, ears, detectors = _plans(settings)
+    wanted = [plan for plan in (*plans.values(), ears, detectors) if plan.folder_is_ours]
+    return [plan.folder.name for plan in wanted if not is_whole(plan.folder, plan.recipe)]
 
 
-def _wanted(settings: Settings, plans: list[_Plan]) -> list[_Plan]:
-    """Those that are ours to make: no Thinker if a brain elsewhere thinks."""
-    return [
-        plan
-        for plan in plans
-        if plan.folder_is_ours and not (settings.brain.url is not None and isinstance(plan, _Thinker))
-    ]
+def family_folders(settings: Settings) -> Mapping[str, Folder]:
+    """The folders that the model's family asks for. Raises AssembleError."""
+    try:
+        return find_family(settings.model.family).folders(settings.model, thinks=settings.brain.url is None)
+    except FamilyError as error:
+        raise AssembleError(str(error)) from None
 
 
-def _plans(settings: Settings) -> tuple[Path, list[_Plan]]:
+def _plans(settings: Settings) -> tuple[dict[str, _Plan], _Plan, _Plan]:
     data = settings.data_dir
-    weights = find_weights(settings)
+    plans = {name: _plan(folder, data) for name, folder in family_folders(settings).items()}
     ears = _Files(data / "ears" / EARS_NAME, EARS)
-    detectors = _Files(data / "detectors" / DETECTORS_NAME, DETECTORS)
-    return weights, [_Thinker(settings, data), ears, _Talker(settings, weights, data), detectors]
+    return plans, ears, _Files(data / "detectors" / DETECTORS_NAME, DETECTORS)
 
 
-def find_weights(settings: Settings) -> Path:
-    """Folder of the trained Talker and VoiceBox. Raises AssembleError if a file is missing."""
-    folder = settings.model.weights
-    if folder is None:
-        folder = Path(__file__).resolve().parent.parent / "models" / settings.model.family / "weights"
-    missing = [name for name in _PACKED_WEIGHTS if not (folder / name).is_file()]
-    if missing:
-        raise AssembleError(
-            f"the Talker's and VoiceBox's weights are not in {folder} ({', '.join(missing)} missing); "
-            "train them with `voicechat train`, or point --set model.weights=FOLDER at a trained set"
-        )
-    return folder
+def _plan(folder: Folder, data: Path) -> _Plan:
+    match folder:
+        case GivenFolder():
+            return _Given(folder.path, {}, 0)
+        case LlmFolder():
+            return _Llm(folder, data)
+        case MadeFolder():
+            return _Made(folder, data)
 
 
 class _Plan:
@@ -147,32 +136,25 @@ class _Plan:
         raise NotImplementedError
 
 
-class _Thinker(_Plan):
-    def __init__(self, settings: Settings, data: Path) -> None:
-        self._given = settings.model.thinker
-        self.folder_is_ours = self._given.dir is None
-        if self._given.dir is not None:
-            given = self._given.dir.expanduser().absolute()
-            if not (given / "config.json").is_file():
-                raise AssembleError(f"model.thinker.dir: {given} has no config.json")
-            hidden_size(given)  # the pool's rows are as wide
-            if not has_chat_template(given):
-                raise AssembleError(
-                    f"model.thinker.dir: the tokenizer in {given} has no chat template, so how the LLM is "
-                    "asked is not known; if it is a chat model, put its template there as chat_template.jinja"
-                )
-            super().__init__(given, {}, 0)
-            return
-        self._source = _source(self._given.source)
+class _Given(_Plan):
+    folder_is_ours = False
+
+
+class _Llm(_Plan):
+    """An LLM of the catalogue, converted from GGUF."""
+
+    def __init__(self, given: LlmFolder, data: Path) -> None:
+        self._quantization = given.quantization
+        self._source = _source(given.source)
         recipe: dict[str, Any] = {
             "recipe": THINKER_RECIPE,
             "gguf": self._source.gguf.sha256,
-            "quantization": self._given.quantization,
+            "quantization": given.quantization,
         }
         factors = smoothing.FOLDER / f"{self._source.name}.npz"
-        if self._given.quantization == "int8" and factors.is_file():
+        if given.quantization == "int8" and factors.is_file():
             recipe["smoothing"] = sha256_file(factors)
-        name = self._source.name if self._given.quantization == "none" else f"{self._source.name}-int8"
+        name = self._source.name if given.quantization == "none" else f"{self._source.name}-int8"
         super().__init__(data / "thinkers" / name, recipe, 4 * self._source.gguf.size)
 
     def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
@@ -182,7 +164,7 @@ class _Thinker(_Plan):
         convert(
             source,
             folder,
-            quantization=self._given.quantization,
+            quantization=self._quantization,
             tied=self._source.tied,
             reporter=reporter,
             label=self.folder.name,
@@ -203,35 +185,28 @@ class _Files(_Plan):
             link_or_copy(fetcher.fetch(artifact), folder / artifact.name)
 
 
-class _Talker(_Plan):
-    """The Talker's export depends on the weights and on the code that exports them."""
+class _Made(_Plan):
+    """A folder that the family makes."""
 
-    def __init__(self, settings: Settings, weights: Path, data: Path) -> None:
-        self._weights = weights
-        self._quantization = settings.model.talker.quantization
-        package = Path(__file__).resolve().parent.parent / "models" / settings.model.family
-        made_of = (
-            weights / "talker.safetensors",
-            weights / "voice.json",
-            package / "talker.py",
-            package / "weights.py",
-        )
-        recipe = {
-            "recipe": TALKER_RECIPE,
-            "quantization": self._quantization,
-            "files": {path.name: sha256_file(path) for path in made_of},
-        }
-        key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
-        super().__init__(data / "talkers" / key, recipe, 200_000_000)
+    def __init__(self, given: MadeFolder, data: Path) -> None:
+        self._make = given.make
+        super().__init__(data / given.path, dict(given.recipe), given.need_bytes)
 
     def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
-        from voicechat.assemble.w8a8 import quantize_folder
-        from voicechat.models.embedded.talker import export_hf
+        self._make(folder, _Workshop(fetcher, reporter))
 
-        reporter.say(f"export the Talker to {self.folder}")
-        export_hf(self._weights, folder)
-        if self._quantization == "int8":
-            quantize_folder(folder)
+
+class _Workshop:
+    """See :class:`voicechat.contract.family.Workshop`."""
+
+    def __init__(self, fetcher: Fetcher, reporter: Reporter) -> None:
+        self.fetch = fetcher.fetch
+        self.say = reporter.say
+
+    def quantize(self, folder: Path) -> None:
+        from voicechat.assemble.w8a8 import quantize_folder
+
+        quantize_folder(folder)
 
 
 def _source(name: str) -> ThinkerSource:

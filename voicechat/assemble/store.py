@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from voicechat.assemble.progress import Reporter
+from voicechat.contract.artifacts import sha256_file
 
 PARTIAL = ".partial"
 STAMP = "assembled.json"
-_BLOCK = 1 << 20
 
 
 class AssembleError(RuntimeError):
     """A model can't be assembled. ``str()`` says why and what to do."""
-
-
-def sha256_file(path: Path, progress: Callable[[int], None] | None = None) -> str:
-    """SHA-256 of a file in hexadecimal; ``progress`` is called with the bytes of every block."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            if progress is not None:
-                progress(len(block))
-    return digest.hexdigest()
 
 
 @contextmanager

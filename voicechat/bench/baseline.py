@@ -25,12 +25,8 @@ UNQUANTISED = {"quantization": "none"}
 def unquantised(settings: Settings) -> Settings:
     """The same models without quantisation."""
     model = settings.model
-    plain = model.model_copy(
-        update={
-            "thinker": model.thinker.model_copy(update=UNQUANTISED),
-            "talker": model.talker.model_copy(update=UNQUANTISED),
-        }
-    )
+    parts = {name: part for name, part in model if "quantization" in getattr(type(part), "model_fields", {})}
+    plain = model.model_copy(update={name: part.model_copy(update=UNQUANTISED) for name, part in parts.items()})
     return settings.model_copy(update={"model": plain})
 
 

@@ -13,7 +13,6 @@ from voicechat.bench.turn import Question
 from voicechat.config import Settings
 from voicechat.contract.sound import EARS_RATE
 from voicechat.media.resample import resample
-from voicechat.models.embedded.thinker import SYSTEM_PROMPT
 
 if TYPE_CHECKING:
     from voicechat.bench.naive_models import NaiveAnswer, NaiveConfig
@@ -32,15 +31,14 @@ def naive_config(settings: Settings, paths: AssembledPaths, *, threads: int = TH
     from voicechat.bench.naive_models import NaiveConfig
     from voicechat.models.embedded.weights import load_voice_config
 
-    voice = load_voice_config(paths.weights)
-    source, mine = settings.model.thinker, settings.talker
-    known = [name for name, _ in voice.talker.thinkers]
+    folders, mine = paths.folders, settings.talker
+    voice = load_voice_config(folders["weights"])
     return NaiveConfig(
-        thinker_dir=str(paths.thinker),
-        weights_dir=str(paths.weights),
+        thinker_dir=str(folders["thinker"]),
+        weights_dir=str(folders["weights"]),
         ears_dir=str(paths.ears),
-        thinker=source.source if source.dir is None and source.source in known else None,
-        system_prompt=source.system_prompt or SYSTEM_PROMPT,
+        thinker=paths.facts.talker["thinker"],
+        system_prompt=paths.facts.system_prompt,
         max_tokens=settings.thinker.default_max_tokens,
         temperature=settings.thinker.temperature,
         top_p=settings.thinker.top_p,

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from voicechat.contract.messages import Turn
+from voicechat.models.ears.whisper import Ears
 from voicechat.models.embedded import frontend, talker, voicebox
-from voicechat.models.embedded.ears import Ears
 from voicechat.models.embedded.thinker import ChatPrompt
 
 STEPS_PER_SYMBOL = 8

@@ -96,7 +96,7 @@ class Asr:
 
     def _make(self, sound: EarsPcm) -> str:
         if self._hear is None:
-            from voicechat.models.embedded.ears import Ears
+            from voicechat.models.ears.whisper import Ears
 
             self._hear = Ears(str(self._folder), threads=1, beam_size=self._beam_size).transcribe
         return self._hear(sound)

@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from voicechat.assemble.assembler import find_weights
+from voicechat.assemble.assembler import family_folders
 from voicechat.assemble.catalogue import EARS_NAME
 from voicechat.bench import voice_sounds
 from voicechat.bench.chat_client import ClientError
@@ -30,6 +30,7 @@ from voicechat.bench.voice_report import SCHEMA, as_text, found_failures, voice_
 from voicechat.bench.voice_sounds import MODES, TEACHER, Kept, Pcm, Text, default_teachers, load_texts
 from voicechat.bench.voice_workers import Workers
 from voicechat.config import Settings
+from voicechat.contract.family import GivenFolder
 
 HELD_OUT = Path(__file__).with_name("held_out.json")
 _IMAGES, _IMAGE_CHARACTERS = 6, 40
@@ -121,8 +122,10 @@ def _identity(options: argparse.Namespace, settings: Settings, served: Served) -
     if options.server is not None:
         digest.update(f"{options.server} {served.client.listed['created']}".encode())
     else:
-        for path in sorted(find_weights(settings).glob("*.safetensors")):
-            digest.update(path.read_bytes())
+        for name, folder in sorted(family_folders(settings).items()):
+            if isinstance(folder, GivenFolder) and name != "thinker":
+                for path in sorted(folder.path.glob("*.safetensors")):
+                    digest.update(path.read_bytes())
         digest.update(json.dumps([options.device, sorted(options.overrides)]).encode())
     return f"{served.model}-{digest.hexdigest()[:10]}"
 

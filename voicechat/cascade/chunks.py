@@ -1,10 +1,8 @@
-"""ChunkBuffer: the Talker makes codes one by one, the VoiceBox eats chunks of them. Pure."""
+"""ChunkBuffer: the Talker makes steps one by one, the VoiceBox eats chunks of them. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-
-from voicechat.models.embedded.alphabet import SYMBOL_WINDOW
 
 EASE_STEPS = 2.0
 """Steps by which each other reply in the making lengthens a reply's first chunk, where the policy does not say."""
@@ -12,7 +10,7 @@ EASE_STEPS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ChunkPolicy:
-    """How codes are cut into chunks, all in steps of 40 ms.
+    """How steps are cut into chunks, all counted in steps.
 
     The first chunk emits ``first`` steps, each next one ``growth`` times as many, at most ``largest``. Each is decoded
     with up to ``left`` steps of the past and ``right`` steps of the future as context (fewer at the reply's ends).
@@ -39,15 +37,12 @@ class ChunkPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """``codes`` with their context: ``emit`` steps after the first ``left`` are new, from place ``first_step`` on.
+    """``steps`` with their context: ``emit`` of them after the first ``left`` are new, from place ``first_step`` on.
 
     The ``last`` may have none: then all were given out before it was known that no more would come.
-
-    ``symbols``: the Talker's window at each code's step, 9 bytes each.
     """
 
-    codes: tuple[int, ...]
-    symbols: bytes
+    steps: bytes
     left: int
     emit: int
     first_step: int
@@ -55,12 +50,12 @@ class Chunk:
 
 
 class ChunkBuffer:
-    """Collects one reply's codes and cuts the next chunk when it is asked for one."""
+    """Collects one reply's steps, of ``step_bytes`` each, and cuts the next chunk when it is asked for one."""
 
-    def __init__(self, policy: ChunkPolicy) -> None:
+    def __init__(self, policy: ChunkPolicy, step_bytes: int) -> None:
         self._policy = policy
-        self._codes: list[int] = []
-        self._symbols = bytearray()
+        self._bytes = step_bytes
+        self._held = bytearray()
         self._forgotten = 0
         self._emitted = 0
         self._size = float(policy.first)
@@ -70,8 +65,8 @@ class ChunkBuffer:
 
     @property
     def steps(self) -> int:
-        """Codes received so far."""
-        return self._forgotten + len(self._codes)
+        """Steps received so far."""
+        return self._forgotten + len(self._held) // self._bytes
 
     @property
     def emitted(self) -> int:
@@ -83,20 +78,16 @@ class ChunkBuffer:
         """True once the reply is closed and all of it was handed out, the last chunk as such."""
         return self._closed and (self._ended or not self.steps)
 
-    def push(self, codes: tuple[int, ...], symbols: bytes) -> None:
-        """Add codes and, 9 bytes each, the windows of symbols at their steps.
-
-        Raises ValueError after :meth:`close`, or if there are not as many windows as codes.
-        """
+    def push(self, steps: bytes) -> None:
+        """Add steps. Raises ValueError after :meth:`close`, or for a part of a step."""
         if self._closed:
             raise ValueError("the reply is closed")
-        if len(symbols) != SYMBOL_WINDOW * len(codes):
-            raise ValueError(f"{len(codes)} codes need {SYMBOL_WINDOW} symbols each, not {len(symbols)} in all")
-        self._codes.extend(codes)
-        self._symbols.extend(symbols)
+        if len(steps) % self._bytes:
+            raise ValueError(f"{len(steps)} bytes are no whole number of steps of {self._bytes}")
+        self._held += steps
 
     def close(self) -> None:
-        """No more codes will come: what is left may be cut without its right context."""
+        """No more steps will come: what is left may be cut without its right context."""
         self._closed = True
 
     @property
@@ -113,7 +104,7 @@ class ChunkBuffer:
         return emit if rest >= emit + self._policy.right else 0
 
     def pop(self) -> Chunk | None:
-        """The next chunk, or None if there are not enough codes for it yet."""
+        """The next chunk, or None if there are not enough steps for it yet."""
         emit = self._next()
         if not emit:
             return self._empty_last() if self.ready else None
@@ -122,8 +113,7 @@ class ChunkBuffer:
         start = self._start(end)
         first, behind = start - self._forgotten, end - self._forgotten
         chunk = Chunk(
-            codes=tuple(self._codes[first:behind]),
-            symbols=bytes(self._symbols[SYMBOL_WINDOW * first : SYMBOL_WINDOW * behind]),
+            steps=bytes(self._held[self._bytes * first : self._bytes * behind]),
             left=self._emitted - start,
             emit=emit,
             first_step=self._emitted,
@@ -132,15 +122,14 @@ class ChunkBuffer:
         self._emitted += emit
         self._ended = chunk.last
         past = max(self._forgotten, self._emitted - self._kept)
-        del self._codes[: past - self._forgotten]
-        del self._symbols[: SYMBOL_WINDOW * (past - self._forgotten)]
+        del self._held[: self._bytes * (past - self._forgotten)]
         self._forgotten = past
         self._size = min(self._size * policy.growth, policy.largest)
         return chunk
 
     def _empty_last(self) -> Chunk:
         self._ended = True
-        return Chunk((), b"", 0, 0, self._emitted, last=True)
+        return Chunk(b"", 0, 0, self._emitted, last=True)
 
     def _start(self, end: int) -> int:
         """The step from which on a chunk that ends at ``end`` is decoded."""

@@ -25,7 +25,7 @@ from voicechat.contract.calls import CallParser
 from voicechat.contract.cascade import ModelInfo
 from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, StageFailed
 from voicechat.contract.events import Heard
-from voicechat.contract.messages import Call, Generate, Speak, Text, ToolSpec, Turn
+from voicechat.contract.messages import Call, Generate, Medium, Speak, Text, ToolSpec, Turn
 from voicechat.contract.messages import Message as StageMessage
 from voicechat.contract.pool import Pool
 from voicechat.contract.requests import (
@@ -55,7 +55,8 @@ class Coordinator:
     ``spawners`` makes each stage given the two callbacks: ``thinker``, ``talker``, ``voicebox``, if the Thinker's stage
     has no ears ``ears``, and any further process which no response goes through. ``policies`` are the chunk policies of
     ``latency_first`` True and False; ``decodes`` bounds the chunks inside the VoiceBox at any time. Without
-    ``hidden_states`` the Talker is told to read the Thinker's text alone.
+    ``hidden_states`` the Talker is told to read the Thinker's text alone; ``thinks`` is False where a brain elsewhere
+    writes. ``step_samples`` and ``step_bytes`` are those of a speech step.
     """
 
     def __init__(
@@ -68,7 +69,10 @@ class Coordinator:
         decodes: int,
         acquire_timeout: float,
         max_waiting: int,
+        step_samples: int,
+        step_bytes: int,
         hidden_states: bool = True,
+        thinks: bool = True,
     ) -> None:
         self.model = model
         self.pool = pool
@@ -76,9 +80,11 @@ class Coordinator:
         self._policies = policies
         self._acquire_timeout = acquire_timeout
         self._hidden_states = hidden_states
+        self._thinks = thinks
+        self._step_bytes = step_bytes
         self._numbers = itertools.count(1)
         self._warm = False
-        self.traffic = Traffic(pool, self.leases, decodes=decodes)
+        self.traffic = Traffic(pool, self.leases, decodes=decodes, step_samples=step_samples)
         self.stages = {
             role: spawner(
                 on_message=functools.partial(self.traffic.take, role),
@@ -89,6 +95,7 @@ class Coordinator:
         self.hearing = Hearing(
             pool,
             self.stages.get("ears", self.stages["thinker"]),
+            self.stages["thinker"],
             lambda: next(self._numbers),
             acquire_timeout=acquire_timeout,
             max_waiting=max_waiting,
@@ -116,7 +123,7 @@ class Coordinator:
 
     def _rehearsal(self, latency_first: bool) -> ResponseRequest | SpeechRequest:
         """What is asked for to warm up; of a brain elsewhere nothing, which may cost its owner."""
-        if self._hidden_states:
+        if self._thinks:
             return ResponseRequest((Message.text("user", "Say hello."),), latency_first=latency_first)
         return SpeechRequest(_WARM_UP_TEXT, latency_first=latency_first)
 
@@ -235,10 +242,10 @@ class Coordinator:
 
     async def _enter(self, state: ResponseState, request: ResponseRequest) -> None:
         _check_speed(request)
-        voice = self._voice(request.voice) if request.audio else ""
+        voice = self._voice(request.voice) if request.audio else 0
         if not request.messages:
             raise InvalidRequest("There are no messages to answer.", param="messages")
-        turns = await self._hear(state, request)
+        turns = await self._turns(state, request)
         sampling, slot, generation = request.sampling, -1, 0
         if request.audio:
             slot, generation = await self._lease(state)
@@ -247,7 +254,7 @@ class Coordinator:
             self._open_mouth(state, request.latency_first)
             if request.tools and request.tool_choice != "none":
                 state.spoken = CallParser([tool.name for tool in request.tools])
-            state.voice = self.model.voices.index(voice)
+            state.voice = voice
             speak = Speak(state.number, slot, generation, voice, sampling.seed, rows=self._hidden_states)
             self._send_to(state, "talker", speak)
         generate = Generate(
@@ -266,6 +273,7 @@ class Coordinator:
             request.must_call,
         )
         self._send_to(state, "thinker", generate)
+        state.attached.clear()
 
     async def _enter_speech(self, state: ResponseState, request: SpeechRequest) -> None:
         _check_speed(request)
@@ -278,17 +286,18 @@ class Coordinator:
         self._check_up(request)
         self._open_mouth(state, request.latency_first)
         state.text_done = True
-        state.voice = self.model.voices.index(voice)
+        state.voice = voice
         self._send_to(state, "talker", Speak(state.number, slot, generation, voice, request.seed, rows=False))
         pieces = tuple(_WORDS.findall(request.text))
         self.stages["talker"].send(Text(state.number, pieces, True, time.monotonic_ns()))
 
-    def _voice(self, wanted: str | None) -> str:
+    def _voice(self, wanted: str | None) -> int:
+        """Number of a voice, of the default one if none is wanted."""
         voice = wanted or self.model.default_voice
         if voice not in self.model.voices:
             names = ", ".join(self.model.voices)
             raise InvalidRequest(f"There is no voice '{voice}'. Voices are: {names}.", param="voice")
-        return voice
+        return self.model.voices.index(voice)
 
     async def _lease(self, state: ResponseState) -> tuple[int, int]:
         """A slot of the pool, made ready, and the lease's generation."""
@@ -304,7 +313,7 @@ class Coordinator:
 
     def _open_mouth(self, state: ResponseState, latency_first: bool) -> None:
         """From here on the response may have sound."""
-        state.chunks = ChunkBuffer(self._policies[latency_first].eased(self.traffic.speaking))
+        state.chunks = ChunkBuffer(self._policies[latency_first].eased(self.traffic.speaking), self._step_bytes)
         state.on_read = functools.partial(self.traffic.moved, state)
 
     def _send_to(self, state: ResponseState, role: str, message: StageMessage) -> None:
@@ -312,17 +321,26 @@ class Coordinator:
         state.inside.add(role)
         self.stages[role].send(message)
 
-    async def _hear(self, state: ResponseState, request: ResponseRequest) -> tuple[Turn, ...]:
-        """The conversation as text; sounds go to the ears, one after another, so that no caller takes all bays."""
-        sounds = [part for message in request.messages for part in message.parts if isinstance(part, AudioPart)]
-        texts: list[str] = []
-        if sounds:
-            state.audio_in_seconds = sum(len(part.pcm) for part in sounds) / EARS_RATE
-            texts = [await self.transcribe(part.pcm) for part in sounds]
+    async def _turns(self, state: ResponseState, request: ResponseRequest) -> tuple[Turn, ...]:
+        """The conversation for the Thinker. Sounds become text, or go to a model that hears by itself; so do images.
+
+        One after another, so that no caller takes all bays.
+        """
+        parts = [part for message in request.messages for part in message.parts]
+        sounds = [part.pcm for part in parts if isinstance(part, AudioPart)]
+        if not self.model.sees and any(isinstance(part, ImagePart) for part in parts):
+            raise InvalidRequest("This model can't see images.", param="messages")
+        state.audio_in_seconds = sum(map(len, sounds)) / EARS_RATE
+        heard: list[str] = []
+        if sounds and not self.model.hears:
+            heard = [await self.transcribe(pcm) for pcm in sounds]
             state.marks.note("ears")
-            state.emit(Heard(tuple(texts)))
-        heard = iter(texts)
-        return tuple(turn for message in request.messages for turn in turns_of(message, heard))
+            state.emit(Heard(tuple(heard)))
+        for part in parts:
+            if isinstance(part, ImagePart) or (isinstance(part, AudioPart) and self.model.hears):
+                state.attached.append(await self.hearing.attach(part))
+        texts, media = iter(heard), iter(state.attached)
+        return tuple(turn for message in request.messages for turn in turns_of(message, texts, media))
 
 
 def _check_speed(request: ResponseRequest | SpeechRequest) -> None:
@@ -330,23 +348,30 @@ def _check_speed(request: ResponseRequest | SpeechRequest) -> None:
         raise InvalidRequest(f"The speed must be between {MIN_SPEED} and {MAX_SPEED}.", param="speed")
 
 
-def turns_of(message: Message, heard: Iterator[str]) -> list[Turn]:
-    """A message as turns: one, or one for each result of a call. ``heard`` gives the text of its sounds, in order."""
+def turns_of(message: Message, heard: Iterator[str], attached: Iterator[int]) -> list[Turn]:
+    """A message as turns: one, or one for each result of a call.
+
+    ``heard`` gives the text of its sounds, in order; where that is at its end, and for images, ``attached`` gives the
+    numbers under which they were attached.
+    """
     words: list[str] = []
     calls: list[Call] = []
     results: list[Turn] = []
+    media: list[Medium] = []
     for part in message.parts:
         match part:
-            case AudioPart():
-                words.append(next(heard))
-            case ImagePart():
-                raise InvalidRequest("This model can't see images.", param="messages")
+            case AudioPart() | ImagePart():
+                text = next(heard, None) if isinstance(part, AudioPart) else None
+                if text is not None:
+                    words.append(text)
+                else:
+                    media.append(Medium(next(attached), len("\n".join(words))))
             case CallPart():
                 calls.append(Call(part.id, part.name, part.arguments))
             case ResultPart():
                 results.append(Turn(message.role, part.output, result_of=part.id))
             case _:
                 words.append(part.text)
-    if results and not words and not calls:
+    if results and not (words or calls or media):
         return results
-    return [Turn(message.role, "\n".join(words), tuple(calls)), *results]
+    return [Turn(message.role, "\n".join(words), tuple(calls), media=tuple(media)), *results]

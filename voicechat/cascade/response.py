@@ -48,12 +48,14 @@ class ResponseState:
     task: asyncio.Task[None] | None = None
     chunks: ChunkBuffer | None = None
     decoding: Chunk | None = None
-    phase: float = 0.0
-    """Of the VoiceBox's pulse train at the end of the sound made so far, in cycles."""
+    state: bytes = b""
+    """The VoiceBox's, at the end of the sound made so far; what it means the family knows."""
     voice: int = 0
     """Number of the voice that speaks."""
     sounding: bool = False
     """True while the VoiceBox holds something of its sound: from its first chunk to the end of its last."""
+    attached: list[int] = field(default_factory=list)
+    """Sounds and images that lie in the Thinker and that no request of it has used up."""
     inside: set[str] = field(default_factory=set)
     """Stages that hold this response and have not said Released."""
     acks: dict[str, int] = field(default_factory=dict)

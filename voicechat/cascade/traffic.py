@@ -20,6 +20,7 @@ from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, Ov
 from voicechat.contract.events import AudioDelta, FinishReason, TextDelta
 from voicechat.contract.messages import (
     Abort,
+    Attached,
     Called,
     Codes,
     Decode,
@@ -41,8 +42,6 @@ from voicechat.contract.tools import call_text
 
 log = logging.getLogger(__name__)
 
-STEP_SAMPLES = PCM_RATE // 25
-"""Samples of one speech step (40 ms)."""
 MAX_UNREAD = 120 * PCM_RATE
 """Samples that a face may leave unread, before no more are made for it."""
 NOTHING_TO_SPEAK = "There is nothing in the text that can be spoken."
@@ -51,7 +50,8 @@ _DEAD_SLOT_REST = 0.1
 
 
 class Traffic:
-    """The responses in the making, by number. ``decodes`` bounds the chunks inside the VoiceBox at any time.
+    """The responses in the making, by number. ``decodes`` bounds the chunks inside the VoiceBox at any time; a speech
+    step sounds ``step_samples``.
 
     ``stages`` are filled in by the owner, by what they do (``thinker``, ``talker``, ``voicebox``), and so is
     ``hearing``: they are made with this object's methods as their callbacks.
@@ -60,11 +60,12 @@ class Traffic:
     stages: Mapping[str, StageLike]
     hearing: Hearing
 
-    def __init__(self, pool: Pool, leases: Leases, *, decodes: int) -> None:
+    def __init__(self, pool: Pool, leases: Leases, *, decodes: int, step_samples: int) -> None:
         self.pool = pool
         self.leases = leases
         self.states: dict[int, ResponseState] = {}
         self._decodes = decodes
+        self._step_samples = step_samples
         self._died: dict[str, float] = {}
         self._moved: dict[int, ResponseState] = {}
         self._pumping = False
@@ -103,6 +104,9 @@ class Traffic:
             case Transcript():
                 self.hearing.settle(message.id, message.text)
                 return True
+            case Attached():
+                self.hearing.settle(message.id, "")
+                return True
             case Failed():
                 return self.hearing.settle(message.id, CascadeError(message.message))
         return False
@@ -122,7 +126,7 @@ class Traffic:
                     pieces = message.pieces
                     if state.spoken is not None:
                         pieces = tuple(_texts(state.spoken.push(piece)) for piece in pieces)
-                    self.stages["talker"].send(Text(state.number, pieces, False, message.sent_ns))
+                    self.stages["talker"].send(Text(state.number, pieces, False, message.sent_ns, message.note))
             case Called() if not state.ended:
                 state.marks.note("thinker_first_token")
                 state.emit(TextDelta("\n".join(call_text(call.name, call.arguments) for call in message.calls)))
@@ -146,7 +150,7 @@ class Traffic:
         match message:
             case Codes() if not state.ended and state.chunks is not None:
                 state.marks.note("talker_first_code")
-                state.chunks.push(message.codes, message.symbols)
+                state.chunks.push(message.steps)
                 state.handoffs_us.extend(message.rows_ready_us)
                 self.moved(state)
             case Spoken() if not state.ended and state.chunks is not None:
@@ -175,7 +179,7 @@ class Traffic:
 
     def _take_sound(self, state: ResponseState, sound: Sound, *, last: bool) -> None:
         assert state.lease is not None
-        state.phase = sound.phase
+        state.state = sound.state
         if last:
             state.sounding = False
         if not state.ended:
@@ -199,7 +203,7 @@ class Traffic:
     def _state_of(self, message: Message) -> ResponseState | None:
         return self.states.get(getattr(message, "id", -1))
 
-    # ---- from codes to sound
+    # ---- from steps to sound
 
     def moved(self, state: ResponseState) -> None:
         """Something has changed by which a response may have a chunk for the VoiceBox, or room for one in it.
@@ -244,13 +248,12 @@ class Traffic:
             Decode(
                 state.number,
                 state.lease.slot,
-                chunk.codes,
-                chunk.symbols,
+                chunk.steps,
                 chunk.left,
                 chunk.emit,
-                chunk.first_step * STEP_SAMPLES,
+                chunk.first_step * self._step_samples,
                 state.voice,
-                state.phase,
+                state.state,
                 chunk.last,
                 state.request.speed,
             )
@@ -305,7 +308,11 @@ class Traffic:
         entering = state.task is not None and not state.task.done()
         if not state.ended or state.inside or state.decoding is not None or entering:
             return
-        if self.states.pop(state.number, None) is None or state.lease is None:
+        if self.states.pop(state.number, None) is None:
+            return
+        for number in state.attached:
+            self.stages["thinker"].send(Abort(number))
+        if state.lease is None:
             return
         lanes = {"thinker": self.pool.thinker_ack, "talker": self.pool.talker_ack}
         slot, acks, entered = state.lease.slot, state.acks, state.entered_at
@@ -324,8 +331,7 @@ class Traffic:
     def stage_died(self, role: str, error: Callable[[], StageFailed]) -> None:
         """Fail what was inside a dead stage, each response with an error of its own."""
         self._died[role] = time.monotonic()
-        if self.hearing.stage is self.stages[role]:
-            self.hearing.fail_all(error)
+        self.hearing.fail_all(self.stages[role], error)
         for state in list(self.states.values()):
             if role == "voicebox":
                 lost = state.decoding is not None or (state.chunks is not None and not state.chunks.done)

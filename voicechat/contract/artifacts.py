@@ -1,8 +1,13 @@
-"""Source files of models: where each is found, and its pinned checksum. Pure data."""
+"""Source files of models: where each is found, and its pinned checksum."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +44,14 @@ class Artifact:
     sha256: str
     members: tuple[WheelMember, ...]
     hub: HubFile | None = None
+
+
+def sha256_file(path: Path, progress: Callable[[int], None] | None = None) -> str:
+    """SHA-256 of a file in hexadecimal; ``progress`` is called with the bytes of every block."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            if progress is not None:
+                progress(len(block))
+    return digest.hexdigest()

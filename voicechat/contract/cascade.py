@@ -38,6 +38,8 @@ class ModelInfo:
     sees: bool
     context_tokens: int
     created: int
+    hears: bool = False
+    """Whether sounds go to the model itself. If not, they are transcribed first."""
     about: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     """Of some voices what is known, by voice: ``name``, ``description``, ``gender``, ``language``, each or none."""
 

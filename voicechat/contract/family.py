@@ -73,7 +73,15 @@ class MadeFolder:
     make: Callable[[Path, Workshop], None]
 
 
-Folder = GivenFolder | MadeFolder
+@dataclass(frozen=True, slots=True)
+class LlmFolder:
+    """A Hugging Face folder of an LLM out of the assembler's catalogue (``voicechat.assemble.catalogue.THINKERS``)."""
+
+    source: str
+    quantization: Literal["none", "int8"] = "none"
+
+
+Folder = GivenFolder | MadeFolder | LlmFolder
 
 
 class Workshop(Protocol):
@@ -84,11 +92,6 @@ class Workshop(Protocol):
 
     def say(self, text: str) -> None:
         """Tell the user what is being done."""
-
-    def convert_gguf(
-        self, source: Path, folder: Path, *, quantization: str, tied: bool, label: str, smoothing: str | None
-    ) -> None:
-        """A GGUF file to a Hugging Face folder of the same LLM, in bfloat16 or ``int8``."""
 
     def quantize(self, folder: Path) -> None:
         """Make the linear layers of a Hugging Face folder int8 (W8A8), in place."""
@@ -155,8 +158,9 @@ class Facts:
 class Family(Protocol):
     """One family. Importing its module must not import torch or vLLM: the server does it."""
 
-    settings: type[ModelSettings]
-    """The section ``model`` of the settings: a subclass with the family's own fields."""
+    @property
+    def settings(self) -> type[ModelSettings]:
+        """The section ``model`` of the settings: a subclass with the family's own fields."""
 
     def folders(self, model: Any, *, thinks: bool) -> Mapping[str, Folder]:
         """Folders that its stages load, by names of its own. ``model`` is an instance of :attr:`settings`.
@@ -231,7 +235,9 @@ class Prompter(Protocol):
 class ThinkerModel(Protocol):
     """The LLM that understands and writes."""
 
-    engine: EngineModel
+    @property
+    def engine(self) -> EngineModel:
+        """What vLLM runs."""
 
     def prompter(self, tokenizer: Any, system_prompt: str) -> Prompter:
         """Made once; ``tokenizer`` is the engine's."""
@@ -330,18 +336,22 @@ class Pace(Protocol):
 class TalkerModel(Protocol):
     """The model that makes speech tokens."""
 
-    engine: EngineModel
-    stop_ids: Sequence[int]
-    """Tokens that end a request."""
+    @property
+    def engine(self) -> EngineModel:
+        """What vLLM runs."""
+
+    @property
+    def stop_ids(self) -> Sequence[int]:
+        """Tokens that end a request."""
 
     def load(self) -> None:
         """In the host: read what utterances need (a lexicon); may take a second."""
 
-    def utterance(self, voice: str, *, max_rows: int) -> Utterance:
-        """In the host: a reply in one of the voices. ``max_rows``: most hidden rows of it; 0: there are none."""
+    def utterance(self, voice: int, *, max_rows: int, max_text_rows: int) -> Utterance:
+        """In the host: a reply in one of the voices, by its number.
 
-    def rehearsal(self, voice: str) -> Utterance:
-        """In the host: an utterance with all of a short text read, without hidden rows, to warm up with."""
+        ``max_rows``: most hidden rows of it, 0: there are none; ``max_text_rows``: room for its text rows.
+        """
 
     def pace(self, facts: Mapping[str, int]) -> Pace:
         """In the scheduler: of a new request."""
@@ -356,17 +366,17 @@ class TalkerModel(Protocol):
 class HiddenRows(Protocol):
     """The Thinker's rows as the Talker's device reads them."""
 
-    def bring(self, slot: int, end: int) -> None:
-        """Rows before ``end`` of a slot will be read: has them copied to this device, where they lie elsewhere."""
-
     def begin(self, slot: int) -> None:
-        """A new request begins on the slot: nothing was brought yet."""
+        """A new request begins on the slot."""
+
+    def bring(self, slot: int, end: int) -> None:
+        """Rows before ``end`` of a slot are about to be read: copies them to this device, where they lie elsewhere."""
 
     def gather(self, slots: Tensor, rows: Tensor, generations: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows ``[n, width]`` (bfloat16) of int64 ``[n]`` each; bool ``wanted`` masks those that count.
+        """Rows ``[n, width]`` (float32) by slot, row and the lease's generation, int64 ``[n]`` each.
 
-        The second result (bool ``[n]``) says which are whole and the lease's own; others are 0. Can be captured in a
-        CUDA graph: out of range is clamped, never an error.
+        Bool ``wanted`` ``[n]`` masks those that count. The second result (bool ``[n]``) says which of them are whole
+        and the lease's own; all others are 0. It can be captured in a CUDA graph: what is out of range is clamped.
         """
 
 
@@ -374,15 +384,16 @@ class HiddenRows(Protocol):
 class TalkerInside:
     """What a :class:`Conditioning` may use.
 
-    ``model``: the loaded ``nn.Module``; ``device``: torch's. ``rows`` is None on the CPU, where rows are read by
-    :meth:`~voicechat.contract.pool.Pool.read_hidden`, and where the model has none. ``max_tokens``: of a step.
+    ``model``: the loaded ``nn.Module``; ``device``: torch's. With ``on_host`` the model runs on the CPU, and hidden
+    rows are read by :meth:`~voicechat.contract.pool.Pool.read_hidden`; else by what ``open_rows()`` gives, which is
+    called at most once, and not where no hidden rows are used.
     """
 
     pool: Pool
     model: Any
     device: Any
-    rows: HiddenRows | None
-    max_tokens: int
+    on_host: bool
+    open_rows: Callable[[], HiddenRows]
 
 
 @dataclass(slots=True)

@@ -99,12 +99,15 @@ class Transcribe(_Message, frozen=True):
 
 
 class Speak(_Message, frozen=True):
-    """A text is about to come: make speech tokens of it as it arrives. Without ``rows`` there are no hidden states."""
+    """A text is about to come: make speech tokens of it as it arrives, in the voice of this number.
+
+    Without ``rows`` there are no hidden states.
+    """
 
     id: int
     slot: int
     generation: int
-    voice: str
+    voice: int
     seed: int | None = None
     rows: bool = True
 
@@ -126,26 +129,24 @@ class Text(_Message, frozen=True):
 
 
 class Decode(_Message, frozen=True):
-    """Turn codes into sound and let it out: of the reply the samples from ``start`` on, as the codes make them, are
+    """Turn steps into sound and let it out: of the reply the samples from ``start`` on, as the steps make them, are
     those of ``emit`` steps after the first ``left``.
 
-    ``phase`` is that of the pulse train at ``start``, in cycles from 0 to 1: the one with which the :class:`Sound`
-    before ended. A reply's first chunk has ``start`` 0. With its ``last``, which may have no codes at all, everything
-    that was held back of it comes out. ``speed`` is the tempo at which it is to be heard. Answered by :class:`Sound` or
-    :class:`Failed`.
+    ``steps`` are of :attr:`voicechat.contract.family.Facts.step_bytes` bytes each; ``state`` is that of the
+    :class:`Sound` before, empty for a reply's first chunk, which has ``start`` 0. With its ``last``, which may have no
+    steps at all, everything that was held back of it comes out. ``speed`` is the tempo at which it is to be heard.
+    Answered by :class:`Sound` or :class:`Failed`.
     """
 
     id: int
     slot: int
-    codes: tuple[int, ...]
-    symbols: bytes
-    """The window of symbols that the Talker saw at each code's step, 9 bytes each."""
+    steps: bytes
     left: int
     emit: int
     start: int
     voice: int = 0
     """Number of the voice."""
-    phase: float = 0.0
+    state: bytes = b""
     last: bool = False
     speed: float = 1.0
 
@@ -273,16 +274,14 @@ class Transcript(_Message, frozen=True):
 
 
 class Codes(_Message, frozen=True):
-    """Newly made speech codes.
+    """Newly made steps of speech, :attr:`voicechat.contract.family.Facts.step_bytes` bytes each.
 
-    ``symbols``: for each code the window of symbols that the Talker saw at its step, 9 bytes (see
-    :mod:`voicechat.models.embedded.alphabet`). ``rows_ready_us``: for each text message since the last codes,
-    microseconds from the announcement of its token by the Thinker to its rows lying in the pool.
+    ``rows_ready_us``: for each text message since the last steps, microseconds from the announcement of its token by
+    the Thinker to its rows lying in the pool.
     """
 
     id: int
-    codes: tuple[int, ...]
-    symbols: bytes
+    steps: bytes
     rows_ready_us: tuple[float, ...] = ()
 
 
@@ -302,13 +301,13 @@ class Sound(_Message, frozen=True):
 
     They may be more or fewer than were decoded: the tempo changes them, and some are held back until the next.
 
-    ``phase`` is that of the pulse train after the last sample, in cycles: for the reply's next :class:`Decode`.
+    ``state`` is the family's own, for the reply's next :class:`Decode`.
     """
 
     id: int
     start: int
     count: int
-    phase: float
+    state: bytes
 
 
 ToAny = Shutdown | Ping | Profile

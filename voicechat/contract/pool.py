@@ -2,12 +2,14 @@
 
 A *slot* is leased to one response at a time. In it lie
 
-- ``hidden``: the Thinker's last hidden states, one row per reply token (bfloat16, kept as ``uint16`` bits here).
-  Between engines on a GPU these rows lie in device memory instead; see :mod:`voicechat.stages.rows`;
-- ``symbols``: the Talker's text rows, ``(symbol id, index of the hidden row it belongs to)``;
+- ``hidden``: the Thinker's hidden rows (bfloat16, kept as ``uint16`` bits here); of what they are made the family says.
+  Between engines on a GPU they lie in device memory instead; see :mod:`voicechat.stages.rows`;
+- ``text``: the Talker's text rows, some integers each, in columns that the family gives a meaning;
+- ``extra``: what the Talker's worker adds to each token of a request, if the family has it add something;
 - ``pcm``: a ring of int16 samples through which the VoiceBox hands its sound to the server.
 
-A *bay* is leased for one sound on its way to the ears. Only positions and counts travel on the control plane.
+A *bay* is leased for one sound on its way to the ears, or one sound or image on its way to the Thinker. Only positions
+and counts travel on the control plane.
 
 Single-writer rule: each lane of a slot has one writing process. A counter in the header is raised only after the rows
 that it announces are written. x86 keeps the order of stores; elsewhere the announcement over the socket, which the
@@ -18,8 +20,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
+from collections.abc import Sequence
 from multiprocessing import shared_memory
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -31,8 +35,9 @@ _ALIGN = 4096
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Size of a pool, and the name under which other processes open it.
 
-    ``hidden_size`` is the Thinker's width, ``max_rows`` the most reply tokens, ``max_symbols`` the text rows at once,
-    ``pcm_samples`` the length of a slot's sound ring, ``bay_samples`` the longest sound (16 kHz) for the ears.
+    ``hidden_size`` is the width of a hidden row, ``max_rows`` the most of them in a reply, ``max_text_rows`` the text
+    rows at once, of ``text_columns`` integers; ``extra_bytes`` are added to each of a request's ``max_steps`` tokens.
+    ``pcm_samples`` is the length of a slot's sound ring, ``bay_samples`` the longest sound (16 kHz) for the ears.
     ``rows`` says where hidden rows may lie: in this block (``host``), on a GPU (``device``), or, if the keeper finds
     that the GPUs don't reach each other, either (``either``).
     """
@@ -41,10 +46,13 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     hidden_size: int
     max_rows: int
-    max_symbols: int
+    max_text_rows: int
     pcm_samples: int
     bays: int
     bay_samples: int
+    text_columns: int = 2
+    extra_bytes: int = 0
+    max_steps: int = 0
     rows: Literal["host", "device", "either"] = "host"
 
     @staticmethod
@@ -56,12 +64,12 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Pool:
     """A mapped pool. The attributes are numpy views into shared memory; see the module's text for their meaning.
 
-    ``generation``, ``hidden_ready``, ``symbols_ready``, ``symbols_final``, ``thinker_ack``, ``talker_ack``:
+    ``generation``, ``hidden_ready``, ``text_ready``, ``text_final``, ``thinker_ack``, ``talker_ack``:
     int64 ``[slots]``;
-    ``hidden``: uint16 ``[slots, max_rows, hidden_size]``; ``symbols``: int32 ``[slots, max_symbols, 2]``;
-    ``pcm``: int16 ``[slots, pcm_samples]``; ``bays``: float32 ``[bays, bay_samples]``;
-    ``counters``: int64 ``[4]``: hidden rows written, nanoseconds of writing, hidden rows read, nanoseconds of reading
-    (on a GPU: nanoseconds until the work was handed to the device);
+    ``hidden``: uint16 ``[slots, max_rows, hidden_size]``; ``text``: int32 ``[slots, max_text_rows, text_columns]``;
+    ``extra``: uint8 ``[slots, max_steps, extra_bytes]``; ``pcm``: int16 ``[slots, pcm_samples]``; ``bays``: float32
+    ``[bays, bay_samples]``; ``counters``: int64 ``[4]``: hidden rows written, nanoseconds of writing, hidden rows read,
+    nanoseconds of reading (on a GPU: nanoseconds until the work was handed to the device);
     ``row_faults``: int64 ``[1]``: rows that were read on a GPU and were not those of the reader's lease, always 0;
     ``keeper``: int64 ``[3]`` and ``keeper_handle``: uint8 ``[64]``: see :mod:`voicechat.stages.keeper`.
     """
@@ -71,8 +79,8 @@ class Pool:
         fields: list[tuple[str, npt.DTypeLike, tuple[int, ...]]] = [
             ("generation", np.int64, (spec.slots,)),
             ("hidden_ready", np.int64, (spec.slots,)),
-            ("symbols_ready", np.int64, (spec.slots,)),
-            ("symbols_final", np.int64, (spec.slots,)),
+            ("text_ready", np.int64, (spec.slots,)),
+            ("text_final", np.int64, (spec.slots,)),
             ("thinker_ack", np.int64, (spec.slots,)),
             ("talker_ack", np.int64, (spec.slots,)),
             ("counters", np.int64, (4,)),
@@ -80,7 +88,8 @@ class Pool:
             ("keeper", np.int64, (3,)),
             ("keeper_handle", np.uint8, (64,)),
             ("hidden", np.uint16, (spec.slots, 0 if spec.rows == "device" else spec.max_rows, spec.hidden_size)),
-            ("symbols", np.int32, (spec.slots, spec.max_symbols, 2)),
+            ("text", np.int32, (spec.slots, spec.max_text_rows, spec.text_columns)),
+            ("extra", np.uint8, (spec.slots, spec.max_steps if spec.extra_bytes else 0, spec.extra_bytes)),
             ("pcm", np.int16, (spec.slots, spec.pcm_samples)),
             ("bays", np.float32, (spec.bays, spec.bay_samples)),
         ]
@@ -98,8 +107,8 @@ class Pool:
         }
         self.generation: npt.NDArray[np.int64] = views["generation"]
         self.hidden_ready: npt.NDArray[np.int64] = views["hidden_ready"]
-        self.symbols_ready: npt.NDArray[np.int64] = views["symbols_ready"]
-        self.symbols_final: npt.NDArray[np.int64] = views["symbols_final"]
+        self.text_ready: npt.NDArray[np.int64] = views["text_ready"]
+        self.text_final: npt.NDArray[np.int64] = views["text_final"]
         self.thinker_ack: npt.NDArray[np.int64] = views["thinker_ack"]
         self.talker_ack: npt.NDArray[np.int64] = views["talker_ack"]
         self.counters: npt.NDArray[np.int64] = views["counters"]
@@ -107,7 +116,8 @@ class Pool:
         self.keeper: npt.NDArray[np.int64] = views["keeper"]
         self.keeper_handle: npt.NDArray[np.uint8] = views["keeper_handle"]
         self.hidden: npt.NDArray[np.uint16] = views["hidden"]
-        self.symbols: npt.NDArray[np.int32] = views["symbols"]
+        self.text: npt.NDArray[np.int32] = views["text"]
+        self.extra: npt.NDArray[np.uint8] = views["extra"]
         self.pcm: npt.NDArray[np.int16] = views["pcm"]
         self.bays: npt.NDArray[np.float32] = views["bays"]
         self.size = size
@@ -124,37 +134,62 @@ class Pool:
     def begin(self, slot: int, generation: int) -> None:
         """Make a free slot ready for its next lease. Only the lease holder's side calls this."""
         self.hidden_ready[slot] = 0
-        self.symbols_ready[slot] = 0
-        self.symbols_final[slot] = 0
+        self.text_ready[slot] = 0
+        self.text_final[slot] = 0
         self.thinker_ack[slot] = 0
         self.talker_ack[slot] = 0
         self.generation[slot] = generation
 
-    def append_symbols(self, slot: int, rows: list[tuple[int, int]], *, final: bool) -> None:
+    def append_text(self, slot: int, rows: Sequence[Sequence[int]], *, final: bool) -> None:
         """Write text rows behind those that are there and announce them; ``final`` closes the text.
 
         Raises ValueError if the lane is full.
         """
-        start = int(self.symbols_ready[slot])
+        start = int(self.text_ready[slot])
         end = start + len(rows)
-        if end > self.spec.max_symbols:
-            raise ValueError(f"a sentence has more speech symbols than the pool has room for ({self.spec.max_symbols})")
+        if end > self.spec.max_text_rows:
+            raise ValueError(f"a sentence has more text rows than the pool has room for ({self.spec.max_text_rows})")
         if rows:
-            self.symbols[slot, start:end] = rows
-            self.symbols_ready[slot] = end
+            self.text[slot, start:end] = rows
+            self.text_ready[slot] = end
         if final:
-            self.symbols_final[slot] = 1
+            self.text_final[slot] = 1
 
-    def drop_symbols(self, slot: int, count: int) -> None:
+    def drop_text(self, slot: int, count: int) -> None:
         """Forget the first ``count`` text rows; the others move up.
 
-        Only between two windows of the Talker: a step of the old window that still runs may read anything, and nobody
+        Only between two requests of the Talker: a step of the old one that still runs may read anything, and nobody
         uses what it makes.
         """
-        left = self.symbols[slot, count : int(self.symbols_ready[slot])].copy()
-        self.symbols_ready[slot] = 0
-        self.symbols[slot, : len(left)] = left
-        self.symbols_ready[slot] = len(left)
+        left = self.text[slot, count : int(self.text_ready[slot])].copy()
+        self.text_ready[slot] = 0
+        self.text[slot, : len(left)] = left
+        self.text_ready[slot] = len(left)
+
+    def read_hidden(self, slots: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
+        """Copies of hidden rows ``[n, hidden_size]``, one for each of ``slots`` and ``rows`` ``[n]``; counted."""
+        started = time.monotonic_ns()
+        found: npt.NDArray[np.uint16] = self.hidden[slots, rows]
+        self.counters[2] += len(slots)
+        self.counters[3] += time.monotonic_ns() - started
+        return found
+
+    def write_bay(self, bay: int, data: npt.NDArray[Any]) -> int:
+        """Put a sound or the bytes of a file into a bay; how many bytes that are. Raises ValueError if it is full."""
+        raw = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
+        if len(raw) > self.bay_bytes:
+            raise ValueError(f"{len(raw)} bytes do not fit a bay of {self.bay_bytes}")
+        self.bays[bay].view(np.uint8)[: len(raw)] = raw
+        return len(raw)
+
+    def read_bay(self, bay: int, size: int) -> bytes:
+        """A copy of the first ``size`` bytes of a bay."""
+        return self.bays[bay].view(np.uint8)[:size].tobytes()
+
+    @property
+    def bay_bytes(self) -> int:
+        """Most bytes that a bay takes."""
+        return 4 * self.spec.bay_samples
 
     def write_pcm(self, slot: int, start: int, samples: npt.NDArray[np.int16]) -> None:
         """Write samples into the ring, from stream position ``start`` on."""

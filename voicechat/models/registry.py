@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
+from pathlib import Path
 
 from voicechat.contract.family import ENTRY_POINTS, Family, FamilyError
+
+_FOLDER = Path(__file__).resolve().parent
+
+
+def built_in() -> list[str]:
+    """Names of the families of this package."""
+    return sorted(path.parent.name for path in _FOLDER.glob("*/family.py"))
 
 
 def find_family(name: str) -> Family:
     """The family that ``model.family`` names. Raises :class:`FamilyError` if there is none of that name."""
-    if name.isidentifier() and importlib.util.find_spec(f"{__package__}.{name}.family") is not None:
+    if name in built_in():
         found: Family = importlib.import_module(f"{__package__}.{name}.family").FAMILY
         return found
     offered = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
@@ -23,16 +30,3 @@ def find_family(name: str) -> Family:
     except (ImportError, AttributeError) as error:
         raise FamilyError(f"the family {name!r} ({offered[name].value}) can't be loaded: {error}") from error
     return family
-
-
-def built_in() -> list[str]:
-    """Names of the families of this package."""
-    import pkgutil
-
-    from voicechat import models
-
-    return [
-        module.name
-        for module in pkgutil.iter_modules(models.__path__)
-        if module.ispkg and importlib.util.find_spec(f"{models.__name__}.{module.name}.family") is not None
-    ]

@@ -70,7 +70,7 @@ class _OneByOne:
     """The CPU's ears; as many threads as there are workers may call them at once."""
 
     def __init__(self, spec: EarsSpec) -> None:
-        from voicechat.models.embedded.ears import Ears
+        from voicechat.models.ears.whisper import Ears
 
         self._ears = Ears(
             spec.dir,
@@ -94,7 +94,7 @@ def load_ears(spec: EarsSpec) -> Transcriber:
         return _OneByOne(spec)
     import torch
 
-    from voicechat.models.embedded.ears_torch import TorchEars
+    from voicechat.models.ears.whisper_torch import TorchEars
 
     torch.set_num_threads(spec.threads)
     device = bounded_gpu(spec.place)

@@ -19,29 +19,28 @@ from voicechat.contract.messages import Message, Ping, Pong, Profile, Profiled, 
 from voicechat.contract.stopwatch import Stopwatch, observe
 
 log = logging.getLogger(__name__)
-WATCH_PERIOD = 0.5
-"""Seconds between two looks at an engine."""
 _PR_SET_PDEATHSIG = 1
 
 
 def prepare_process(threads: int, log_level: int = logging.INFO, cores: tuple[int, ...] = ()) -> None:
-    """Set the process up before torch or vLLM are imported: group, signals, cores (none: all), threads, logging."""
+    """Set the process up before torch is imported: group, signals, cores (none: all), threads, logging."""
     os.setpgid(0, 0)
     die_with_parent()
     if cores:
         os.sched_setaffinity(0, cores)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to handle; it then tells the stages
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning,ignore::DeprecationWarning")
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.basicConfig(level=log_level, format="%(asctime)s %(processName)s %(name)s %(levelname)s %(message)s")
-    for chatty in ("vllm", "faster_whisper"):
-        logging.getLogger(chatty).setLevel(max(log_level, logging.ERROR) if log_level > logging.DEBUG else log_level)
+    quiet("faster_whisper")
+
+
+def quiet(library: str) -> None:
+    """Let a chatty library log its errors alone, unless everything is wanted."""
+    level = logging.getLogger().level
+    logging.getLogger(library).setLevel(max(level, logging.ERROR) if level > logging.DEBUG else level)
 
 
 def die_with_parent() -> None:
@@ -51,17 +50,6 @@ def die_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def engine_prompt(ids: list[int]) -> Any:
-    """Token ids in the form that vLLM hands to its engine core without a wait in between.
-
-    A raw prompt would go through a thread first, and a task that is cancelled there leaves the engine without the
-    request, so that no worker ever acknowledges its slot.
-    """
-    from vllm.inputs import tokens_input
-
-    return tokens_input(ids)
 
 
 class Host(ABC):
@@ -91,14 +79,6 @@ class Host(ABC):
         self._tasks.add(task)
         task.add_done_callback(self._finished)
         return task
-
-    @staticmethod
-    async def watch(engine: Any) -> None:
-        """End the stage if the core of its vLLM engine dies while no request is inside to meet the fault."""
-        while True:
-            await asyncio.sleep(WATCH_PERIOD)
-            if engine.errored:
-                raise RuntimeError("the engine core has died")
 
     @staticmethod
     def cancel(task: asyncio.Task[None]) -> None:
@@ -163,28 +143,6 @@ class Host(ABC):
             task.cancel()
         await self.close()
         self.channel.close()
-
-
-class EngineHost(Host):
-    """A stage whose work a vLLM engine does; ``_engine`` is there once the stage is warm."""
-
-    _engine: Any = None
-
-    def watch_work(self, watch: Stopwatch) -> None:
-        watch.watch(self._engine.output_processor, "process_outputs", "engine_outputs")
-        watch.watch(self.channel, "send", "send")
-        watch.watch(self, "handle", "handle")
-
-    async def profile_engine(self, step: str) -> dict[str, Any] | None:
-        found: list[dict[str, Any] | None] = await self._engine.collective_rpc(f"profile_{step}")
-        return found[0]
-
-    async def answer(self) -> None:
-        await self._engine.is_sleeping()  # goes to the engine core and back
-
-    async def close(self) -> None:
-        if self._engine is not None:
-            self._engine.shutdown()
 
 
 def run_host(sock: socket.socket, make: Callable[[Channel], Host]) -> None:

@@ -1,4 +1,4 @@
-"""Where a stage's model runs, how its vLLM engine is set up for that, and whether the memory is there. No torch."""
+"""Where a stage's model runs, and whether the memory is there. No torch."""
 
 from __future__ import annotations
 
@@ -56,6 +56,13 @@ def see_gpus(gpus: Sequence[int], environ: Any = os.environ) -> None:
     environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
+def stage_device(place: Placement) -> Any:
+    """Where a stage without an engine runs, as torch's device; of a GPU it takes no more than its place's memory."""
+    import torch
+
+    return bounded_gpu(place) if place.on_gpu else torch.device("cpu")
+
+
 def bounded_gpu(place: Placement) -> Any:
     """The first GPU that this process sees, as torch's device, of which it takes no more than the place's memory."""
     import torch
@@ -64,65 +71,6 @@ def bounded_gpu(place: Placement) -> Any:
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, place.memory_mb * MIB / total), device)
     return device
-
-
-def prepare_engine(place: Placement, environ: Any = os.environ) -> None:
-    """Environment of a process with a vLLM engine; before vLLM is imported."""
-    if place.on_gpu:
-        see_gpus(place.gpus, environ)
-        environ["VLLM_USE_V2_MODEL_RUNNER"] = str(int(place.runner == "v2"))
-
-
-def engine_options(place: Placement, scheduler: str, *, embeddings: bool) -> dict[str, Any]:
-    """Arguments for ``AsyncEngineArgs`` that depend on the place.
-
-    ``scheduler`` is the qualified name of the stage's scheduler class for engines that don't schedule ahead; the one
-    for those that do has ``Async`` in front of its name. ``embeddings``: the stage edits input embeddings.
-    Raises :class:`~voicechat.stages.runner.UnknownVllm` for a version that the hooks don't know.
-    """
-    import vllm
-
-    from voicechat.stages.runner import check_version
-
-    check_version(vllm.__version__)
-    if not place.on_gpu:
-        return {
-            "enforce_eager": True,
-            "block_size": 32,
-            "async_scheduling": False,
-            "scheduler_cls": scheduler,
-            "enable_prompt_embeds": embeddings,
-        }
-    module, _, name = scheduler.rpartition(".")
-    options: dict[str, Any] = {
-        "enforce_eager": not place.graphs,
-        "async_scheduling": place.async_scheduling,
-        "scheduler_cls": f"{module}.Async{name}" if place.async_scheduling else scheduler,
-        # The first runner has a buffer of embeddings only with this on; for the second, the hook brings one.
-        "enable_prompt_embeds": embeddings and place.runner == "v1",
-        "gpu_memory_utilization": _share(place),
-    }
-    if place.graphs:
-        options["compilation_config"] = graph_options(place)
-    return options
-
-
-def graph_options(place: Placement) -> dict[str, Any]:
-    """Which CUDA graphs an engine captures.
-
-    The first runner's graphs of mixed steps gave wrong words on an H200 (vLLM 0.26), not those of decoding.
-    """
-    if place.compiled:
-        return {"cudagraph_mode": "FULL_AND_PIECEWISE"}
-    return {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY" if place.runner == "v1" else "FULL"}
-
-
-def _share(place: Placement) -> float:
-    """The part of the GPU's memory that the engine checks for and keeps to."""
-    from vllm.platforms import current_platform
-
-    total = current_platform.get_device_total_memory()
-    return min(0.99, max(0.01, place.memory_mb * MIB / total))
 
 
 class OverBudget(RuntimeError):

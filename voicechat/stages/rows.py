@@ -20,7 +20,7 @@ import asyncio
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from voicechat.contract.pool import Pool, PoolSpec
+from voicechat.models.device import to_device
 from voicechat.stages.cuda_ipc import Driver, as_tensor
 
 ON_DEVICE, ON_HOST = 1, 2
@@ -158,15 +159,67 @@ class FaultReport:
                 self._copied.record()
 
 
-def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """A copy of ``array`` on ``device``, ordered on the current stream; the caller may reuse ``array`` at once.
+class SharedRows:
+    """Rows that the Thinker writes on this device; see :class:`voicechat.contract.family.HiddenRows`.
 
-    The pinned block in between goes back to torch's allocator, which does not hand it out before the copy is over.
+    ``faults`` (int64 ``[1]`` on the device) counts rows that were wanted and were not whole, or not the lease's own.
     """
-    tensor = torch.from_numpy(array)
-    if device.type == "cpu":
-        return tensor.clone()
-    return tensor.pin_memory().to(device, non_blocking=True)
+
+    def __init__(self, rows: DeviceRows, spec: PoolSpec) -> None:
+        self._rows = rows
+        self._spec = spec
+        self.faults = torch.zeros(1, dtype=torch.int64, device=rows.hidden.device)
+
+    def begin(self, slot: int) -> None:
+        """Nothing is to be done."""
+
+    def bring(self, slot: int, end: int) -> None:
+        """They lie here already."""
+
+    def gather(self, slots: Tensor, rows: Tensor, generations: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """See :class:`voicechat.contract.family.HiddenRows`."""
+        at = _places(slots, rows, self._spec)
+        mark = generations * STAMP_ROWS + rows + 1
+        good = wanted & (self._rows.stamps.index_select(0, at) == mark)
+        hidden = self._rows.hidden.index_select(0, at)
+        good = good & (self._rows.stamps.index_select(0, at) == mark)
+        self.faults += (wanted & ~good).sum()
+        return torch.where(good[:, None], hidden, 0).float(), good
+
+
+class CopiedRows:
+    """Rows that lie in the pool's shared memory, copied to the device as they are about to be read."""
+
+    def __init__(self, pool: Pool, device: torch.device) -> None:
+        spec = pool.spec
+        self._pool = pool
+        self._spec = spec
+        self._device = device
+        self._hidden = torch.zeros(spec.slots * spec.max_rows, spec.hidden_size, dtype=torch.bfloat16, device=device)
+        self._copied = np.zeros(spec.slots, np.int64)
+
+    def begin(self, slot: int) -> None:
+        """Nothing of the new request's was brought yet."""
+        self._copied[slot] = 0
+
+    def bring(self, slot: int, end: int) -> None:
+        """See :class:`voicechat.contract.family.HiddenRows`."""
+        start = int(self._copied[slot])
+        if start < end:
+            fresh = to_device(self._pool.hidden[slot, start:end].copy(), self._device).view(torch.bfloat16)
+            at = slot * self._spec.max_rows
+            self._hidden[at + start : at + end] = fresh
+            self._copied[slot] = end
+
+    def gather(self, slots: Tensor, rows: Tensor, generations: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """See :class:`voicechat.contract.family.HiddenRows`."""
+        hidden = self._hidden.index_select(0, _places(slots, rows, self._spec))
+        return torch.where(wanted[:, None], hidden, 0).float(), wanted
+
+
+def _places(slots: Tensor, rows: Tensor, spec: PoolSpec) -> Tensor:
+    """Places of rows among those of all slots on end, clamped to what there is."""
+    return slots.clamp(0, spec.slots - 1) * spec.max_rows + rows.clamp(0, spec.max_rows - 1)
 
 
 class RowWriter(Protocol):

@@ -1,4 +1,4 @@
-"""The Thinker's process: one vLLM engine that writes replies, and on the CPU the ears."""
+"""The Thinker's process: one vLLM engine that writes replies, and on the CPU the ears, if there are any."""
 
 from __future__ import annotations
 
@@ -9,25 +9,45 @@ import time
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from voicechat.contract.channel import Channel
-from voicechat.contract.messages import Abort, Failed, Generate, Message, Piece, Released, Transcribe, Turn, Written
+from voicechat.contract.family import Prompt, RowLayout
+from voicechat.contract.messages import (
+    Abort,
+    Attach,
+    Attached,
+    Failed,
+    Generate,
+    Message,
+    Piece,
+    Released,
+    Transcribe,
+    Turn,
+    Written,
+)
 from voicechat.contract.pool import Pool, PoolSpec
-from voicechat.contract.tools import as_text
+from voicechat.contract.requests import AudioPart, ImagePart
+from voicechat.models.registry import find_family
 from voicechat.stages.ears import EarsSpec, Listener
-from voicechat.stages.host import EngineHost, engine_prompt, prepare_process, run_host
-from voicechat.stages.placement import Placement, engine_options, prepare_engine
+from voicechat.stages.host import prepare_process, run_host
+from voicechat.stages.placement import Placement
+from voicechat.stages.vllm.host import EngineHost, prepare_engine
 
 log = logging.getLogger(__name__)
 
 
 class ThinkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Thinker's process needs to know. The folder is local; ``ears`` None: not in this process."""
+    """What the Thinker's process needs to know. ``ears`` None: not in this process.
 
-    model_dir: str
+    ``model``: :attr:`voicechat.contract.family.Facts.thinker`; ``rows_begin``: of its :class:`RowLayout`.
+    """
+
+    family: str
+    model: dict[str, Any]
+    rows_begin: str
     ears: EarsSpec | None
     pool: PoolSpec
-    dtype: str
     max_num_seqs: int
     max_model_len: int
     kv_cache_bytes: int
@@ -56,114 +76,131 @@ class Thinker(EngineHost):
         super().__init__(channel)
         self.config = config
         self.pool = Pool(config.pool)
+        self._rows = RowLayout(config.pool.hidden_size, config.rows_begin)  # type: ignore[arg-type]
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._media: dict[int, AudioPart | ImagePart] = {}
         self._listener = Listener(self, self.pool, config.ears)
 
     async def warm_up(self) -> dict[str, str | int | float]:
         started = time.monotonic()
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
-
-        from voicechat.models.embedded.thinker import ChatPrompt
-        from voicechat.stages.bookkeeping import CONFIG_KEY
-        from voicechat.stages.rows import keeper_ready
+        from voicechat.stages.vllm.engine import EngineSpec, start_engine
 
         config = self.config
         ears = self._listener.load()
-        await keeper_ready(self.pool, config.place.on_gpu)
-        self._engine = AsyncLLM.from_engine_args(
-            AsyncEngineArgs(
-                model=config.model_dir,
-                dtype=config.dtype,
-                max_model_len=config.max_model_len,
+        await self.keeper_ready(self.pool, config.place)
+        model = find_family(config.family).thinker(config.model)
+        self._engine = start_engine(
+            model.engine,
+            EngineSpec(
+                role="thinker",
+                family=config.family,
+                model=config.model,
+                pool=config.pool,
+                place=config.place,
                 max_num_seqs=config.max_num_seqs,
-                kv_cache_memory_bytes=config.kv_cache_bytes,
-                enable_prefix_caching=True,
-                worker_cls="voicechat.stages.thinker_engine.ThinkerWorker",
-                additional_config={
-                    CONFIG_KEY: {
-                        "pool": msgspec.to_builtins(config.pool),
-                        "rows_device": config.place.rows_device,
-                    }
-                },
-                disable_log_stats=True,
-                generation_config="vllm",
-                **engine_options(config.place, "voicechat.stages.thinker_engine.AckScheduler", embeddings=False),
-            )
+                max_model_len=config.max_model_len,
+                kv_cache_bytes=config.kv_cache_bytes,
+                prefix_caching=config.rows_begin != "prompt",  # what a prefix cache holds is not computed: no rows
+                facts={"rows_device": config.place.rows_device},
+            ),
         )
-        self.prompt = ChatPrompt(self._engine.get_tokenizer(), config.system_prompt)
+        self.prompter = model.prompter(self._engine.get_tokenizer(), config.system_prompt)
         await ears
         self._listener.start()
         # The system turn's keys and values stay in the prefix cache from here on.
         for question in ("Hello!", "What is the capital of France?"):
-            ids = self.prompt.ids([Turn("user", question)])
-            async for _ in self._engine.generate(
-                engine_prompt(ids),
-                self._sampling(Generate(0, (), False, max_tokens=4), {}),
-                f"warm-up-{question}",
-            ):
+            message = Generate(0, (Turn("user", question),), False, max_tokens=4)
+            prompt, _ = await self._rendered(self.prompter.prompt(message, {}))
+            async for _ in self._engine.generate(prompt, self._sampling(message, {}), f"warm-up-{question}"):
                 pass
         self.spawn(self.watch(self._engine), "watch")
         return {"seconds": round(time.monotonic() - started, 2), "max_model_len": config.max_model_len}
+
+    async def _rendered(self, prompt: Prompt) -> tuple[Any, int]:
+        from voicechat.stages.vllm.engine import rendered
+
+        return await rendered(self._engine, prompt)
 
     def handle(self, message: Message) -> None:
         match message:
             case Generate():
                 self._running[message.id] = self.spawn(self._generate(message), f"generate-{message.id}")
+            case Attach():
+                self._attach(message)
             case Transcribe():
                 self._listener.listen(message)
             case Abort():
+                self._media.pop(message.id, None)
                 if (task := self._running.get(message.id)) is not None:
                     self.cancel(task)
                 self._listener.abort(message.id)
             case _:
                 raise TypeError(f"not a message for the thinker: {message!r}")
 
+    def _attach(self, message: Attach) -> None:
+        """Copy a sound or an image out of its bay, which is free from then on."""
+        data = self.pool.read_bay(message.bay, message.size)
+        if message.kind == "sound":
+            self._media[message.id] = AudioPart(np.frombuffer(data, np.float32))
+        else:
+            self._media[message.id] = ImagePart(data)
+        self.channel.send(Attached(message.id))
+
     def _sampling(self, message: Generate, facts: dict[str, int]) -> Any:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+        from voicechat.stages.vllm.engine import sampling_params
 
         config = self.config
-        return SamplingParams(
+        return sampling_params(
+            facts,
             max_tokens=message.max_tokens or config.default_max_tokens,
             temperature=config.temperature if message.temperature is None else message.temperature,
             top_p=config.top_p if message.top_p is None else message.top_p,
             repetition_penalty=config.repetition_penalty,
             seed=message.seed,
             stop=list(message.stop),
-            output_kind=RequestOutputKind.DELTA,
-            extra_args=facts,
         )
 
     async def _generate(self, message: Generate) -> None:
-        from voicechat.stages.runner import client_error
+        from voicechat.stages.vllm.adapter import client_error
 
         request_id, ack = f"{message.id}", 0
         try:
-            ids = self.prompt.ids(as_text(message, self.config.system_prompt))
-            room = self.config.max_model_len - len(ids)
+            media = self._take_media(message)
+            if media is None:
+                self.channel.send(Failed(message.id, "A sound or an image of the request was lost. Please try again."))
+                return
+            asked = self.prompter.prompt(message, media)
+            prompt, length = await self._rendered(asked)
+            room = self.config.max_model_len - length
             wanted = message.max_tokens or self.config.default_max_tokens
             if room < 1 or (message.max_tokens is not None and message.max_tokens > room):
-                self.channel.send(self._too_long(message, len(ids)))
+                self.channel.send(self._too_long(message, length))
                 return
             facts: dict[str, int] = {}
             if message.rows:
+                first, most = self._rows.first(length), self.pool.spec.max_rows
+                if first == 0:
+                    most -= length
+                    if most < 1:
+                        self.channel.send(self._too_long(message, length))
+                        return
                 ack = message.generation
-                facts = {"slot": message.slot, "ack": ack, "first": len(ids) - 1}
-                wanted = min(wanted, self.pool.spec.max_rows)
+                facts = {"slot": message.slot, "ack": ack, "first": first}
+                wanted = min(wanted, most)
             message = msgspec.structs.replace(message, max_tokens=min(wanted, room))
-            made, cached, reason = 0, 0, "abort"
-            async for output in self._engine.generate(engine_prompt(ids), self._sampling(message, facts), request_id):
+            made, cached, reason, note = 0, 0, "abort", asked.note
+            async for output in self._engine.generate(prompt, self._sampling(message, facts), request_id):
                 part = output.outputs[0]
                 cached = output.num_cached_tokens or cached
                 made += len(part.token_ids)
                 if part.token_ids or part.text:
                     # The rows of these tokens are written: the copy ran in the step that sampled them.
                     padding = ("",) * (len(part.token_ids) - 1)
-                    self.channel.send(Piece(message.id, (*padding, part.text), time.monotonic_ns()))
+                    self.channel.send(Piece(message.id, (*padding, part.text), time.monotonic_ns(), note))
+                    note = b""
                 if part.finish_reason is not None:
                     reason = part.finish_reason
-            self.channel.send(Written(message.id, reason, len(ids), cached, made))
+            self.channel.send(Written(message.id, reason, length, cached, made))
         except asyncio.CancelledError:
             await self._engine.abort(request_id)
         except (ValueError, client_error()) as error:  # the template's and vLLM's word for a request that can't be run
@@ -172,6 +209,12 @@ class Thinker(EngineHost):
         finally:
             del self._running[message.id]
             self.channel.send(Released(message.id, ack))
+
+    def _take_media(self, message: Generate) -> dict[int, AudioPart | ImagePart] | None:
+        """The sounds and images that a request's turns name; they are used up. None if they were lost."""
+        numbers = [medium.number for turn in message.turns for medium in turn.media]
+        found = {number: self._media.pop(number) for number in numbers if number in self._media}
+        return found if len(found) == len(numbers) else None
 
     def _too_long(self, message: Generate, prompt: int) -> Failed:
         limit = self.config.max_model_len

@@ -11,22 +11,21 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from voicechat.contract.channel import Channel
+from voicechat.contract.family import Decoded, Decoder, DecoderPlace
 from voicechat.contract.messages import Abort, Decode, Failed, Message, Sound
 from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.contract.sound import PCM_RATE, Pcm
 from voicechat.contract.stopwatch import Stopwatch
+from voicechat.models.registry import find_family
 from voicechat.stages.door import Door, FellBehind, Marker
 from voicechat.stages.host import Host, prepare_process, run_host
-from voicechat.stages.placement import Placement, see_gpus
-
-if TYPE_CHECKING:
-    from voicechat.stages.decoder import Decoder
+from voicechat.stages.placement import Placement, see_gpus, stage_device
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +35,13 @@ _TOO_SLOW = "Watermarking the reply's sound can't keep up with it; the rest is w
 
 
 class VoiceBoxConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the VoiceBox's process needs to know. ``shapes`` are the chunk lengths (steps with context) to warm up."""
+    """What the VoiceBox's process needs to know. ``shapes`` are the chunk lengths (steps with context) to warm up.
 
-    weights_dir: str
+    ``model``: :attr:`voicechat.contract.family.Facts.voicebox`.
+    """
+
+    family: str
+    model: dict[str, Any]
     pool: PoolSpec
     max_batch: int
     threads: int
@@ -59,7 +62,7 @@ def run(sock: socket.socket, config: VoiceBoxConfig) -> None:
 
 
 class VoiceBox(Host):
-    """Micro-batching: whatever chunks of one length wait when the network becomes free are decoded together."""
+    """Micro-batching: whatever chunks of one shape wait when the network becomes free are decoded together."""
 
     def __init__(self, channel: Channel, config: VoiceBoxConfig) -> None:
         super().__init__(channel)
@@ -84,16 +87,15 @@ class VoiceBox(Host):
         return {"seconds": round(time.monotonic() - started, 2)}
 
     def _load(self) -> None:
-        from voicechat.stages.decoder import make_decoder
-
         config = self.config
-        self._decoder = make_decoder(
-            config.weights_dir,
-            place=config.place,
+        place = DecoderPlace(
+            device=stage_device(config.place),
+            graphs=config.place.graphs,
             threads=config.threads,
             max_batch=config.max_batch,
-            steps=config.shapes,
+            lengths=config.shapes,
         )
+        self._decoder = find_family(config.family).voicebox(config.model, place)
 
     def handle(self, message: Message) -> None:
         match message:
@@ -111,25 +113,24 @@ class VoiceBox(Host):
                 raise TypeError(f"not a message for the voicebox: {message!r}")
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, decoder = asyncio.get_running_loop(), self._decoder
+        assert decoder is not None
         while True:
             while not self._waiting:
                 self._more.clear()
                 await self._more.wait()
-            length = len(self._waiting[0].codes)
-            batch = [message for message in self._waiting if len(message.codes) == length][: self.config.max_batch]
+            shape = decoder.shape(self._waiting[0])
+            batch = [chunk for chunk in self._waiting if decoder.shape(chunk) == shape][: self.config.max_batch]
             taken = set(map(id, batch))
-            self._waiting = [message for message in self._waiting if id(message) not in taken]
-            if length:
-                sounds, phases = await loop.run_in_executor(self._thread, self._decode, batch)
+            self._waiting = [chunk for chunk in self._waiting if id(chunk) not in taken]
+            if batch[0].steps:
+                made = await loop.run_in_executor(self._thread, self._decode, decoder, batch)
             else:
-                sounds, phases = np.zeros((len(batch), 0), np.int16), [message.phase for message in batch]
-            for message, sound, phase in zip(batch, sounds, phases, strict=True):
-                step = len(sound) // max(1, length)
-                samples = sound[message.left * step : (message.left + message.emit) * step]
-                self.spawn(self._leave(message, samples, phase), f"leave-{message.id}")
+                made = [Decoded(np.zeros(0, np.int16), chunk.state) for chunk in batch]
+            for chunk, (samples, state) in zip(batch, made, strict=True):
+                self.spawn(self._leave(chunk, samples, state), f"leave-{chunk.id}")
 
-    async def _leave(self, message: Decode, samples: Pcm, phase: float) -> None:
+    async def _leave(self, message: Decode, samples: Pcm, state: bytes) -> None:
         """Through the door into the ring. What can't pass fails its reply, and nothing of it is heard."""
         door = self._doors.get(message.id)
         if door is None:
@@ -150,7 +151,7 @@ class VoiceBox(Host):
                 self._fail(message, _ABORTED)
                 return
             self.pool.write_pcm(message.slot, door.given, heard)
-            self.channel.send(Sound(message.id, door.given, len(heard), phase))
+            self.channel.send(Sound(message.id, door.given, len(heard), state))
             door.given += len(heard)
             if message.last:
                 del self._doors[message.id]
@@ -163,10 +164,9 @@ class VoiceBox(Host):
         self._doors.pop(message.id, None)
         self.channel.send(Failed(message.id, why))
 
-    def _decode(self, batch: list[Decode]) -> tuple[Pcm, list[float]]:
-        """Chunks of one length to int16 sound ``[batch, steps * 960]``, and the phase at the end of each one's part."""
-        assert self._decoder is not None
-        return self._decoder.decode(batch)
+    def _decode(self, decoder: Decoder, batch: list[Decode]) -> list[Decoded]:
+        """Chunks of one shape to the sound of what each emits."""
+        return decoder.decode(batch)
 
     def watch_work(self, watch: Stopwatch) -> None:
         watch.watch(self, "_decode", "decode")

@@ -22,13 +22,14 @@ import torch
 import yaml
 from torch import Tensor
 
-from voicechat.assemble.folder import has_chat_template, hidden_size
-from voicechat.assemble.projection import PROJECTION_FILE, ProjectionCard, talker_sha256
-from voicechat.assemble.store import AssembleError, sha256_file
+from voicechat.assemble.store import AssembleError
 from voicechat.config import load_settings
+from voicechat.contract.artifacts import sha256_file
+from voicechat.models.embedded.projection import PROJECTION_FILE, ProjectionCard, talker_sha256
 from voicechat.models.embedded.talker import TalkerNet, load_talker
 from voicechat.models.embedded.voicebox import load_voicebox
 from voicechat.models.embedded.weights import WEIGHTS_DIR, load_voice_config, save_tensors, write_atomic
+from voicechat.models.folder import has_chat_template, hidden_size
 from voicechat.train.common import HELD_OUT, Work, pick_device, to_pcm, write_json
 from voicechat.train.generate import Prompt, generate
 from voicechat.train.projection_codes import coded_replies, has_codes

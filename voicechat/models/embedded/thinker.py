@@ -1,15 +1,33 @@
-"""How Thinkers are prompted."""
+"""The Thinker: any LLM for text with a chat template, and how it is prompted. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from voicechat.contract.messages import Turn
+from voicechat.contract.family import EngineModel, Prompt
+from voicechat.contract.messages import Generate, Turn
+from voicechat.contract.requests import AudioPart, ImagePart
+from voicechat.contract.tools import as_text
 
 SYSTEM_PROMPT = (
     "You are a friendly voice assistant. Answer in one or two short, plain spoken sentences, without lists or markdown."
 )
+
+
+class EmbeddedThinker:
+    """See :class:`voicechat.contract.family.ThinkerModel`: an LLM for text, as it is."""
+
+    def __init__(self, folder: str, dtype: str) -> None:
+        self.engine = EngineModel(folder=folder, dtype=dtype)
+
+    def prompter(self, tokenizer: Any, system_prompt: str) -> ChatPrompt:
+        """See :class:`voicechat.contract.family.ThinkerModel`."""
+        return ChatPrompt(tokenizer, system_prompt)
+
+    def rows(self, model: Any, hidden: Any) -> Any:
+        """The last hidden states."""
+        return hidden
 
 
 class ChatPrompt:
@@ -28,6 +46,11 @@ class ChatPrompt:
             self._takes_system = "Be brief." in self._render(probe)
         except ValueError:
             self._takes_system = False
+
+    def prompt(self, message: Generate, media: Mapping[int, AudioPart | ImagePart]) -> Prompt:
+        """See :class:`voicechat.contract.family.Prompter`: the family has no eyes, and its ears are not the
+        Thinker's."""
+        return Prompt(self.ids(as_text(message, self._system)))
 
     def ids(self, turns: Sequence[Turn]) -> list[int]:
         """Token ids of the prompt, up to where the reply begins.

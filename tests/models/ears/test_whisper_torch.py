@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from tests.cascade.listening import SPEAKERS, error_rate
-from tests.models.embedded.noises import NOISES, noise
+from tests.models.ears.noises import NOISES, noise
 from voicechat.assemble import AssembledPaths
-from voicechat.models.embedded.ears import LEAST_SECONDS, RATE, SILENCE_SECONDS, Ears
-from voicechat.models.embedded.ears_torch import FULL_FRAMES, Said, TorchEars, _full, _Piece, _short, cut
-from voicechat.models.embedded.ears_whisper import LogMel, read_weights
+from voicechat.models.ears.whisper import LEAST_SECONDS, RATE, SILENCE_SECONDS, Ears
+from voicechat.models.ears.whisper_net import LogMel, read_weights
+from voicechat.models.ears.whisper_torch import FULL_FRAMES, Said, TorchEars, _full, _Piece, _short, cut
 
 QUESTIONS = (
     "Yes.",
@@ -160,7 +160,7 @@ def test_no_words_are_heard_in_sounds_that_are_none(
     """As on the CPU; without the rule both find words."""
     sound = noise(name, seed)
     assert ears.transcribe([sound]) == [reference.transcribe(sound)] == [""]
-    monkeypatch.setattr("voicechat.models.embedded.ears.UNLIKELY_WORDS", -9.0)
+    monkeypatch.setattr("voicechat.models.ears.whisper.UNLIKELY_WORDS", -9.0)
     assert "" not in (ears.transcribe([sound])[0], reference.transcribe(sound))
 
 
@@ -241,7 +241,7 @@ def test_nothing_of_ctranslate2_is_needed(folder: Path) -> None:
     """Neither it nor faster-whisper is imported: their CUDA is not there where these ears are used."""
     code = (
         "import sys; sys.modules['ctranslate2'] = sys.modules['faster_whisper'] = None\n"
-        "import numpy, torch; from voicechat.models.embedded.ears_torch import TorchEars\n"
+        "import numpy, torch; from voicechat.models.ears.whisper_torch import TorchEars\n"
         f"ears = TorchEars({str(folder)!r}, device=torch.device('cpu'), max_batch=1)\n"
         "print(ears.transcribe([numpy.zeros(16000, numpy.float32)]))\n"
     )

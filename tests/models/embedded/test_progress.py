@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicechat.models.embedded.alphabet import NONE_SYMBOL, RIGHT, SYMBOLS
+from voicechat.models.embedded.progress import PAUSE, Progress
 from voicechat.models.embedded.talker import symbol_windows
-from voicechat.stages.progress import PAUSE, Progress
 
 SENTENCE = st.integers(1, 30)
 ADVANCES = st.lists(st.integers(0, 2), min_size=1, max_size=600)

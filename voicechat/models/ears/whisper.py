@@ -1,4 +1,4 @@
-"""The embedded family's ears: Whisper through faster-whisper, for Thinkers that cannot hear by themselves.
+"""The ears: Whisper through faster-whisper, for Thinkers that cannot hear by themselves.
 
 Whisper's encoder always looks at 30 s, most of it silence after a short question, and that is nearly all of its time.
 Here a short sound is encoded with only as much silence behind it as the decoder needs to stop in time. On 88 sounds of

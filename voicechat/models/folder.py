@@ -1,4 +1,4 @@
-"""What a Hugging Face folder of an LLM says of itself, read without loading anything of it."""
+"""What a Hugging Face folder of an LLM says of itself, read without loading anything of it. No torch."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from voicechat.assemble.store import AssembleError
+from voicechat.contract.family import FamilyError
 
 _WIDTH_KEYS = ("hidden_size", "n_embd", "d_model")
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length")
 
 
 def hidden_size(folder: Path) -> int:
-    """Width of the last hidden state. Raises AssembleError if ``config.json`` does not say."""
+    """Width of the last hidden state. Raises FamilyError if ``config.json`` does not say."""
     width = _first_number(folder, _WIDTH_KEYS)
     if width is None:
-        raise AssembleError(
-            f"{folder / 'config.json'} has none of {', '.join(_WIDTH_KEYS)}: how wide is a hidden state?"
-        )
+        raise FamilyError(f"{folder / 'config.json'} has none of {', '.join(_WIDTH_KEYS)}: how wide is a hidden state?")
     return width
 
 
@@ -48,7 +46,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise AssembleError(f"{path}: {error}") from None
+        raise FamilyError(f"{path}: {error}") from None
     if not isinstance(content, dict):
-        raise AssembleError(f"{path} does not hold a JSON object")
+        raise FamilyError(f"{path} does not hold a JSON object")
     return content

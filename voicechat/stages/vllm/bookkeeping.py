@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicechat.contract.pool import Pool, PoolSpec
+from voicechat.stages.vllm.adapter import start_positions
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -21,12 +22,6 @@ CONFIG_KEY = "voicechat"
 def open_pool(vllm_config: Any) -> Pool:
     """The pool that the engine was told of."""
     return Pool(PoolSpec(**vllm_config.additional_config[CONFIG_KEY]["pool"]))
-
-
-def request_facts(sampling_params: Any) -> dict[str, Any] | None:
-    """What the host attached to a request (``slot``, ``ack``, …), or None for a request without a slot."""
-    facts = getattr(sampling_params, "extra_args", None) or {}
-    return facts if "slot" in facts else None
 
 
 def acknowledge(lane: npt.NDArray[np.int64], slot: int, ack: int) -> None:
@@ -44,15 +39,6 @@ class Span:
     count: int
 
 
-def start_positions(output: SchedulerOutput) -> dict[str, int]:
-    """For each scheduled request, the position of its first token in this step."""
-    cached = output.scheduled_cached_reqs
-    starts = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
-    for request in output.scheduled_new_reqs:
-        starts[request.req_id] = request.num_computed_tokens
-    return starts
-
-
 def spans(request_ids: list[str], output: SchedulerOutput) -> Iterator[Span]:
     """The spans of one step, in the batch's row order (``request_ids`` is that order)."""
     starts = start_positions(output)
@@ -61,11 +47,3 @@ def spans(request_ids: list[str], output: SchedulerOutput) -> Iterator[Span]:
         count = output.num_scheduled_tokens[request_id]
         yield Span(request_id, offset, starts[request_id], count)
         offset += count
-
-
-def batch_order(runner: Any) -> list[str]:
-    """Request ids in the row order of the forward pass that just ran, for both of vLLM's model runners."""
-    state = runner.execute_model_state
-    batch = getattr(state, "input_batch", None)  # V2 keeps it there
-    ids: list[str] = (runner.input_batch if batch is None else batch).req_ids
-    return ids

@@ -9,8 +9,9 @@ import pytest
 from transformers import BloomConfig, GemmaConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, MptConfig, OPTConfig
 
 from voicechat.assemble import AssembleError, assemble
-from voicechat.assemble.folder import context_length, has_chat_template, hidden_size
 from voicechat.config import load_settings
+from voicechat.contract.family import FamilyError
+from voicechat.models.folder import context_length, has_chat_template, hidden_size
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_models_with_eyes_keep_the_text_model_in_a_section(tmp_path: Path) -> No
 def test_configurations_that_say_nothing(text: str | None, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "config.json").write_text(text)
-    with pytest.raises(AssembleError, match=r"config\.json"):
+    with pytest.raises(FamilyError, match=r"config\.json"):
         hidden_size(tmp_path)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from voicechat.stages.runner import InputHook, UnknownVllm, check_version, is_v2
+from voicechat.stages.vllm.adapter import InputHook, UnknownVllm, check_version, is_v2
 
 WIDTH, TOKENS = 4, 16
 

@@ -1,6 +1,6 @@
-"""The embedded family's ears on a GPU: the same Whisper as on the CPU, in PyTorch, many sounds at once.
+"""The ears on a GPU: the same Whisper as on the CPU, in PyTorch, many sounds at once.
 
-They hear as :class:`voicechat.models.embedded.ears.Ears` does, with the same short windows and the same bounds, but
+They hear as :class:`voicechat.models.ears.whisper.Ears` does, with the same short windows and the same bounds, but
 always greedily. Neither faster-whisper nor CTranslate2, whose CUDA is of another version, is imported. All but the
 capture of CUDA graphs runs on the CPU as well, where it is tested.
 """
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from tokenizers import Tokenizer
 
-from voicechat.models.embedded.ears import (
+from voicechat.models.ears.whisper import (
     FRAMES_PER_SECOND,
     LEAST_SECONDS,
     NO_SPEECH,
@@ -30,7 +30,7 @@ from voicechat.models.embedded.ears import (
     WINDOW_SECONDS,
     is_nothing,
 )
-from voicechat.models.embedded.ears_whisper import LogMel, Whisper, read_weights
+from voicechat.models.ears.whisper_net import LogMel, Whisper, read_weights
 from voicechat.models.graphs import Captured, batch_sizes, capture, fitting
 
 Pcm = npt.NDArray[np.float32]

@@ -8,8 +8,7 @@ captured graph for each size of a batch of single tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,70 +16,51 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from voicechat.contract.family import Embed, Entry, HiddenRows
 from voicechat.contract.pool import Pool
+from voicechat.models.device import to_device
 from voicechat.models.embedded.talker import ADVANCES, BOS, LEFT, NONE_SYMBOL, RIGHT, Conditioner
-from voicechat.stages.rows import STAMP_ROWS, DeviceRows, to_device
 
-Embed = Callable[[Tensor], Tensor]
 _FACTS = 3
 _WARM_UPS = 3
 
 
-@dataclass(slots=True)
-class Entry:
-    """One request of a batch: ``count`` tokens from position ``start`` on, of a slot (None: it has none)."""
-
-    slot: int | None
-    start: int
-    count: int
-
-
 class DeviceConditioning:
-    """State of every slot on the device, and the step that uses and moves it.
+    """State of every slot on the device, and the step that uses and moves it. ``rows`` None: text alone is read."""
 
-    ``rows`` holds the Thinker's rows on the same device; None: they lie in the pool's shared memory, and those that new
-    symbols name are copied over.
-    """
-
-    def __init__(self, pool: Pool, conditioner: Conditioner, rows: DeviceRows | None, device: torch.device) -> None:
+    def __init__(self, pool: Pool, conditioner: Conditioner, rows: HiddenRows | None, device: torch.device) -> None:
         spec = pool.spec
         self._pool = pool
         self._spec = spec
         self._device = device
         self._conditioner = conditioner.to(device)
-        self._shared = rows is not None
-        self._copies = rows is None and conditioner.hidden is not None
-        if rows is None:
-            count = spec.slots * spec.max_rows if self._copies else 1
-            hidden = torch.zeros(count, spec.hidden_size, dtype=torch.bfloat16, device=device)
-            rows = DeviceRows(hidden, torch.zeros(count, dtype=torch.int64, device=device))
         self._rows = rows
         lines = spec.slots + 1  # the last line is nobody's: padding and requests without a slot use it
         self._pointer = torch.zeros(lines, dtype=torch.int64, device=device)
         self._ready = torch.zeros(lines, dtype=torch.int64, device=device)
         self._facts = torch.zeros(lines, _FACTS, dtype=torch.int64, device=device)  # base, voice, generation
-        self._symbols = torch.zeros(lines * spec.max_symbols, dtype=torch.int64, device=device)
-        self._tokens = torch.full((lines * spec.max_symbols,), -1, dtype=torch.int64, device=device)
+        self._symbols = torch.zeros(lines * spec.max_text_rows, dtype=torch.int64, device=device)
+        self._tokens = torch.full((lines * spec.max_text_rows,), -1, dtype=torch.int64, device=device)
         self._window = torch.arange(-LEFT, RIGHT + 1, device=device)
         self._copied = np.zeros(spec.slots, np.int64)
-        self._copied_rows = np.zeros(spec.slots, np.int64)
         self._plan = torch.zeros(0, dtype=torch.int64, device=device)
         self._graphs: dict[int, Any] = {}
-        self.faults = torch.zeros(1, dtype=torch.int64, device=device)
 
     # ---- what the processor sends
 
     @torch.inference_mode()
-    def begin(self, slot: int, *, base: int, voice: int, generation: int) -> None:
-        """A request begins on ``slot`` at row ``base`` of the text."""
-        line = to_device(np.array([[slot, base, voice, generation]], np.int64), self._device)
+    def begin(self, slot: int, generation: int, facts: Mapping[str, int]) -> None:
+        """A request begins on ``slot``, at row ``pointer`` of the text."""
+        line = to_device(np.array([[slot, facts["pointer"], facts["voice"], generation]], np.int64), self._device)
         self._facts.index_copy_(0, line[:, 0], line[:, 1:])
-        self._copied[slot] = self._copied_rows[slot] = 0
+        self._copied[slot] = 0
+        if self._rows is not None:
+            self._rows.begin(slot)
 
     @torch.inference_mode()
-    def send_symbols(self, slots: npt.NDArray[np.int64]) -> None:
+    def send_text(self, slots: npt.NDArray[np.int64]) -> None:
         """Copy the symbols that were announced since the last time, of ``slots`` (each at most once)."""
-        ready = self._pool.symbols_ready[slots]
+        ready = self._pool.text_ready[slots]
         fresh = np.flatnonzero(ready > self._copied[slots])
         if not len(fresh):
             return
@@ -88,27 +68,18 @@ class DeviceConditioning:
         for slot, end in zip(slots[fresh].tolist(), ready[fresh].tolist(), strict=True):
             start = int(self._copied[slot])
             part = np.empty((3, end - start), np.int64)
-            part[0] = np.arange(start, end) + slot * self._spec.max_symbols
-            part[1:] = self._pool.symbols[slot, start:end].T
+            part[0] = np.arange(start, end) + slot * self._spec.max_text_rows
+            part[1:] = self._pool.text[slot, start:end].T
             parts.append(part)
             self._copied[slot] = end
-        if self._copies:
-            self._copy_rows(slots[fresh], parts)
+        if self._rows is not None:
+            for slot, part in zip(slots[fresh].tolist(), parts, strict=True):
+                self._rows.bring(slot, int(part[2].max()) + 1)
         packed = to_device(np.concatenate(parts, axis=1), self._device)
         self._symbols.index_copy_(0, packed[0], packed[1])
         self._tokens.index_copy_(0, packed[0], packed[2])
         lines = to_device(np.stack((slots[fresh], ready[fresh])), self._device)
         self._ready.index_copy_(0, lines[0], lines[1])
-
-    def _copy_rows(self, slots: npt.NDArray[np.int64], parts: Sequence[npt.NDArray[np.int64]]) -> None:
-        """Bring over, from shared memory, the hidden rows up to the last that the new symbols name."""
-        for slot, part in zip(slots.tolist(), parts, strict=True):
-            start, end = int(self._copied_rows[slot]), int(part[2].max()) + 1
-            if start < end:
-                fresh = to_device(self._pool.hidden[slot, start:end].copy(), self._device).view(torch.bfloat16)
-                at = slot * self._spec.max_rows
-                self._rows.hidden[at + start : at + end] = fresh
-                self._copied_rows[slot] = end
 
     # ---- a step
 
@@ -122,7 +93,7 @@ class DeviceConditioning:
         plan = self._make_plan(entries)
         count = plan.shape[1]
         with_slot = [entry.slot for entry in entries if entry.slot is not None]
-        self.send_symbols(np.array(with_slot, np.int64))
+        self.send_text(np.array(with_slot, np.int64))
         size = self._graph_size(entries, count)
         if size:
             self._plan[:, :count].copy_(to_device(plan, self._device), non_blocking=True)
@@ -161,27 +132,23 @@ class DeviceConditioning:
 
         ready = self._ready.index_select(0, line)
         end = (ready - 1).clamp(min=0)
-        text = line * spec.max_symbols
+        text = line * spec.max_text_rows
         places = pointer[:, None] + self._window
         inside = (places >= base[:, None]) & (places < ready[:, None])
         within = torch.minimum(places.clamp(min=0), end[:, None])
         symbols = torch.where(inside, self._symbols[text[:, None] + within], NONE_SYMBOL)
         row = self._tokens[text + torch.minimum(pointer, end).clamp(min=0)]
-        good = named = (row >= 0) & (line < spec.slots)
-        at = line.clamp(max=spec.slots - 1) * spec.max_rows + row.clamp(0, spec.max_rows - 1)
-        at = at.clamp(max=len(self._rows.hidden) - 1)
-        if self._shared:
-            mark = generation * STAMP_ROWS + row + 1
-            good = good & (self._rows.stamps.index_select(0, at) == mark)
-        hidden = self._rows.hidden.index_select(0, at)
-        if self._shared:
-            good = good & (self._rows.stamps.index_select(0, at) == mark)
-            self.faults += (named & ~good).sum()
-        hidden = torch.where(good[:, None], hidden, 0).float()
+        named = (row >= 0) & (line < spec.slots)
+        hidden, good = None, named
+        if self._rows is not None:
+            hidden, good = self._rows.gather(line, row, generation, named)
         added = self._conditioner(symbols, hidden, good, voice)
         if embed is not None:
             embeddings.copy_(embed(ids))
         embeddings += torch.where((line < spec.slots)[:, None], added, 0).to(embeddings.dtype)
+
+    def sampled(self, entries: Sequence[Entry], tokens: Tensor, hidden: Tensor) -> None:
+        """A token says all."""
 
     # ---- CUDA graphs
 

@@ -11,14 +11,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voicechat.assemble.store import AssembleError, sha256_file
+from voicechat.contract.artifacts import sha256_file
+from voicechat.contract.family import FamilyError
 
 PROJECTION_FILE = "projection.safetensors"
 FORMAT = 1
 _TALKER_FILE = "talker.safetensors"
 
 
-class ProjectionError(AssembleError):
+class ProjectionError(FamilyError):
     """A projection is missing, damaged, or made for another Thinker or Talker. ``str()`` says what to do."""
 
 

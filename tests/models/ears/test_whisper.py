@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.cascade.listening import _espeak, error_rate
-from tests.models.embedded.noises import NOISES, in_quiet, noise
+from tests.models.ears.noises import NOISES, in_quiet, noise
 from voicechat.assemble import AssembledPaths
-from voicechat.models.embedded.ears import LEAST_SECONDS, RATE, SPARE_TOKENS, TOKENS_PER_SECOND, Ears
+from voicechat.models.ears.whisper import LEAST_SECONDS, RATE, SPARE_TOKENS, TOKENS_PER_SECOND, Ears
 
 FAST = (
     ("en-gb+f3", "I would like to know when the next train to the city leaves, and how long it takes to get there."),
@@ -52,7 +52,7 @@ def test_no_words_are_heard_in_sounds_that_are_none(
     assert ears.transcribe(sound) == ""
     word = _espeak("en-us", 140)("Yes.").astype(np.float32)
     assert ears.transcribe(in_quiet(word * np.float32(0.1))).startswith("Yes")
-    monkeypatch.setattr("voicechat.models.embedded.ears.UNLIKELY_WORDS", -9.0)
+    monkeypatch.setattr("voicechat.models.ears.whisper.UNLIKELY_WORDS", -9.0)
     assert ears.transcribe(sound) != ""
 
 
@@ -61,5 +61,5 @@ def test_no_words_are_heard_in_a_hum(ears: Ears, speed: int, monkeypatch: pytest
     """ "Damn." is, without the rule."""
     hum = in_quiet(_espeak("en-us+whisper", speed)("Hmm.").astype(np.float32) * np.float32(0.5))
     assert ears.transcribe(hum) == ""
-    monkeypatch.setattr("voicechat.models.embedded.ears.UNLIKELY_WORDS", -9.0)
+    monkeypatch.setattr("voicechat.models.ears.whisper.UNLIKELY_WORDS", -9.0)
     assert ears.transcribe(hum) != ""

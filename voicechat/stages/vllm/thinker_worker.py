@@ -1,7 +1,7 @@
-"""The Thinker's hooks into vLLM: hidden states of each newly written token go into the response's slot.
+"""The Thinker's worker: the hidden rows of each newly written token go into the response's slot.
 
-The row of reply token ``i`` is the last hidden state of the position that predicts it, ``prompt length - 1 + i``: it
-exists in the same step in which the token is sampled, so a token that has been announced always has its row.
+A row exists in the step in which its position is computed, before that step's token is drawn; so a token that has been
+announced always has the rows that :class:`voicechat.contract.family.RowLayout` promises.
 """
 
 from __future__ import annotations
@@ -12,19 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-from vllm.v1.core.sched.scheduler import Scheduler
 
-from voicechat.stages.bookkeeping import (
-    CONFIG_KEY,
-    acknowledge,
-    batch_order,
-    open_pool,
-    request_facts,
-    start_positions,
-)
+from voicechat.models.registry import find_family
 from voicechat.stages.host import die_with_parent
-from voicechat.stages.profile import ProfiledWorker, know_scheduler
+from voicechat.stages.profile import ProfiledWorker
 from voicechat.stages.rows import (
     ON_HOST,
     DeviceRowWriter,
@@ -36,53 +27,31 @@ from voicechat.stages.rows import (
     open_rows,
     stamp,
 )
-from voicechat.stages.worker import Worker
+from voicechat.stages.vllm.adapter import (
+    batch_order,
+    know_architectures,
+    loaded_model,
+    platform_worker,
+    request_facts,
+    start_positions,
+    step_hidden,
+)
+from voicechat.stages.vllm.bookkeeping import CONFIG_KEY, acknowledge, open_pool
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
 
-
-class Acks:
-    """Acknowledges the slots of requests that end before a worker has seen them; the worker does it for all others.
-
-    To be put in front of one of vLLM's schedulers.
-    """
-
-    lane = "thinker_ack"
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.pool = open_pool(self.vllm_config)  # type: ignore[attr-defined]
-        self._seen: set[str] = set()
-        know_scheduler(self)
-
-    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
-        output: SchedulerOutput = super().schedule(*args, **kwargs)  # type: ignore[misc]
-        for request in output.scheduled_new_reqs:
-            self._seen.add(request.req_id)
-        return output
-
-    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        if request.request_id in self._seen:
-            self._seen.discard(request.request_id)
-        elif (facts := request_facts(request.sampling_params)) is not None:
-            acknowledge(getattr(self.pool, self.lane), facts["slot"], facts["ack"])
-        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
-
-
-class AckScheduler(Acks, Scheduler):
-    """For engines that know a step's tokens before they schedule the next."""
-
-
-class AsyncAckScheduler(Acks, AsyncScheduler):
-    """For engines that schedule a step while the one before it runs."""
+Worker: Any = platform_worker()
 
 
 class ThinkerWorker(ProfiledWorker, Worker):
-    """Copies hidden states from the model's output into the pool, once per row, right after each forward pass."""
+    """Copies hidden rows from the model's output into the pool, once per row, right after each forward pass."""
 
     def init_device(self) -> None:
         die_with_parent()
+        facts = self.vllm_config.additional_config[CONFIG_KEY]
+        self._family = find_family(facts["family"]).thinker(facts["model"])
+        know_architectures(self._family.engine.architectures)
         super().init_device()
         self._pool = open_pool(self.vllm_config)
         self._requests: dict[str, dict[str, Any]] = {}
@@ -100,6 +69,10 @@ class ThinkerWorker(ProfiledWorker, Worker):
         facts = self.vllm_config.additional_config[CONFIG_KEY]
         return DeviceRowWriter(open_rows(self._pool, torch.device("cuda", facts["rows_device"])))
 
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        super().load_model(*args, **kwargs)
+        self._model = loaded_model(self.model_runner)
+
     def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
         for request in scheduler_output.scheduled_new_reqs:
             if (facts := request_facts(request.sampling_params)) is not None:
@@ -108,13 +81,14 @@ class ThinkerWorker(ProfiledWorker, Worker):
             if (facts := self._requests.pop(request_id, None)) is not None:
                 acknowledge(self._pool.thinker_ack, facts["slot"], facts["ack"])
         result = super().execute_model(scheduler_output)
-        state = self.model_runner.execute_model_state
-        if state is not None and scheduler_output.total_num_scheduled_tokens and self._requests:
+        hidden = step_hidden(self.model_runner)
+        if hidden is not None and scheduler_output.total_num_scheduled_tokens and self._requests:
+            rows = self._family.rows(self._model, hidden)
             if self._writer is None:
-                self._capture(state.hidden_states, scheduler_output)
+                self._capture(rows, scheduler_output)
             else:
                 self._watch.check()
-                self._hand_over(self._writer, state.hidden_states, scheduler_output)
+                self._hand_over(self._writer, rows, scheduler_output)
         return result
 
     def profile_hooks(self) -> list[tuple[Any, str]]:
@@ -130,7 +104,7 @@ class ThinkerWorker(ProfiledWorker, Worker):
             self._pool.counters[1] += time.monotonic_ns() - started
 
     def _capture(self, hidden: torch.Tensor, output: SchedulerOutput) -> None:
-        """Write the rows of this step, ``hidden`` ``[tokens of the batch, hidden size]``, as bfloat16 bits.
+        """Write the rows of this step, ``hidden`` ``[tokens of the batch, width]``, as bfloat16 bits.
 
         Runs once per token with the caches full of the model's weights, so it spares every call that it can.
         """

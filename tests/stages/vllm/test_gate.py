@@ -12,10 +12,11 @@ import pytest
 
 from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.models.embedded.talker import ADVANCES, BOS, RIGHT
-from voicechat.stages.bookkeeping import CONFIG_KEY
-from voicechat.stages.talker_engine import Gate, wake_address
+from voicechat.stages.vllm.bookkeeping import CONFIG_KEY
+from voicechat.stages.vllm.scheduler import Gate, wake_address
 
 MOST = ADVANCES - 1
+MODEL = {"folder": "", "dtype": "float32", "weights": ""}
 
 
 class Recorded:
@@ -44,13 +45,15 @@ def gate() -> Iterator[Gated]:
         slots=4,
         hidden_size=8,
         max_rows=16,
-        max_symbols=64,
+        max_text_rows=64,
         pcm_samples=64,
         bays=1,
         bay_samples=64,
     )
     pool = Pool(spec, create=True)
-    config = SimpleNamespace(additional_config={CONFIG_KEY: {"pool": msgspec.to_builtins(spec)}})
+    config = SimpleNamespace(
+        additional_config={CONFIG_KEY: {"pool": msgspec.to_builtins(spec), "family": "embedded", "model": MODEL}}
+    )
     gate = Gated(config)
     yield gate
     gate._wake.close()
@@ -70,11 +73,11 @@ def request(slot: int, tokens: list[int], on_the_way: int = 0) -> Any:
 def test_a_request_needs_its_window_of_rows(gate: Gated) -> None:
     reply = request(1, [BOS, 2, 1])  # the pointer stands on row 3
     gate.running = [reply]
-    gate.pool.symbols_ready[1] = 3 + RIGHT
+    gate.pool.text_ready[1] = 3 + RIGHT
     gate.schedule()
     assert gate.given == []
     assert gate.running == [reply]
-    gate.pool.symbols_ready[1] += 1
+    gate.pool.text_ready[1] += 1
     gate.schedule()
     assert gate.given == ["r1"]
 
@@ -82,13 +85,13 @@ def test_a_request_needs_its_window_of_rows(gate: Gated) -> None:
 def test_tokens_on_the_way_may_move_the_pointer_as_far_as_they_can(gate: Gated) -> None:
     reply = request(1, [BOS], on_the_way=0)
     gate.running = [reply]
-    gate.pool.symbols_ready[1] = RIGHT + 1
+    gate.pool.text_ready[1] = RIGHT + 1
     gate.schedule()
     assert gate.given == ["r1"]
     reply.num_output_placeholders = 1
     gate.schedule()
     assert gate.given == [], "its token may move it to a row that is not there"
-    gate.pool.symbols_ready[1] = RIGHT + 1 + MOST
+    gate.pool.text_ready[1] = RIGHT + 1 + MOST
     gate.schedule()
     assert gate.given == [], "it was set aside: the token on the way comes first"
     reply.num_output_placeholders = 0
@@ -96,7 +99,7 @@ def test_tokens_on_the_way_may_move_the_pointer_as_far_as_they_can(gate: Gated) 
     gate.schedule()
     assert gate.given == ["r1"]
     reply.num_output_placeholders = 1
-    gate.pool.symbols_ready[1] += MOST
+    gate.pool.text_ready[1] += MOST
     gate.schedule()
     assert gate.given == ["r1"]
 
@@ -104,7 +107,7 @@ def test_tokens_on_the_way_may_move_the_pointer_as_far_as_they_can(gate: Gated) 
 def test_a_closed_text_holds_nobody(gate: Gated) -> None:
     reply = request(2, [BOS, 2, 2, 2])
     gate.running = [reply]
-    gate.pool.symbols_final[2] = 1
+    gate.pool.text_final[2] = 1
     gate.schedule()
     reply.num_output_placeholders = 1
     gate.schedule()
@@ -127,7 +130,7 @@ def test_it_sleeps_only_when_nothing_else_can_move_it_on(gate: Gated, monkeypatc
     gate.finished_req_ids = {"gone"}
     gate.schedule()
     gate.finished_req_ids = set()
-    gate.pool.symbols_final[1] = 1
+    gate.pool.text_final[1] = 1
     gate.schedule()
     assert gate.given == ["r1"]
     assert gate.running == [first, second]

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicechat.stages.bookkeeping import Span, acknowledge, batch_order, request_facts, spans
+from voicechat.stages.vllm.adapter import batch_order, request_facts
+from voicechat.stages.vllm.bookkeeping import Span, acknowledge, spans
 
 
 def step_of(new: dict[str, int], cached: dict[str, int], counts: dict[str, int]) -> SimpleNamespace:

@@ -1,0 +1,1 @@
+"""Whisper, in two forms: what hears for Thinkers that can't, and writes captions for those that can."""
