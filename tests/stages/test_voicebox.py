@@ -204,6 +204,6 @@ async def test_the_tempo_is_changed_in_the_process(
 async def test_replies_at_once_keep_apart(running: Running, net: VoiceBoxNet, policies: dict[str, ChunkPolicy]) -> None:
     """Chunks of one length are decoded together; each goes to its own slot."""
     chunks = [chunks_of(policies["latency_first"], codes_of(20 + slot, 60), symbols_of(60, slot)) for slot in range(3)]
-    sounds = await asyncio.gather(*(stream(running, 50 + slot, slot, chunks[slot]) for slot in range(3)))
+    sounds = await asyncio.gather(*(stream(running, 70 + slot, slot, chunks[slot]) for slot in range(3)))
     for slot in range(3):
         np.testing.assert_allclose(sounds[slot] / 32767, streamed(net, chunks[slot]), atol=1e-3)
