@@ -49,6 +49,8 @@ class DoubleCascade:
     speeches: list[SpeechRequest] = field(default_factory=list)
     responses: list[DoubleResponse] = field(default_factory=list)
     transcribe_cancelled: int = 0
+    sound: np.ndarray | None = None
+    """What is heard in place of the tone, int16 at 24 kHz, as long as the words take."""
 
     @property
     def model(self) -> ModelInfo:
@@ -144,6 +146,8 @@ class DoubleResponse:
             if not self._given:
                 self._events.put_nowait(TextDelta(word if index == 0 else f" {word}"))
             pcm = tone(cascade.word_seconds / self._speed, position)
+            if cascade.sound is not None:
+                pcm = cascade.sound[position : position + len(pcm)]
             position += len(pcm)
             await self._wait(cascade.word_delay)
             first = first or loop.time() - begun

@@ -15,6 +15,7 @@ from voicechat.app import (
     brain_options,
     chunk_policy,
     ears_spec,
+    marking,
     model_info,
     pool_spec,
     talker_config,
@@ -29,6 +30,7 @@ from voicechat.config import Settings, load_settings
 from voicechat.contract.family import Facts, RowLayout
 from voicechat.contract.pool import PoolSpec
 from voicechat.contract.sound import EARS_RATE, PCM_RATE
+from voicechat.watermark.store import stored_key
 
 AWAY = ("brain.url=http://127.0.0.1:9/v1", "brain.model=m", "brain.context_tokens=500")
 FACTS = Facts(
@@ -63,11 +65,34 @@ def settings(*overrides: str) -> Settings:
 
 def test_the_pool_is_as_large_as_set() -> None:
     spec = pool_spec(
-        settings("pool.slots=3", "pool.max_rows=99", "pool.ring_seconds=2.5", "server.max_audio_seconds=7"), FACTS
+        settings("pool.slots=3", "pool.max_rows=99", "pool.ring_seconds=40.5", "server.max_audio_seconds=7"), FACTS
     )
     assert (spec.slots, spec.bays, spec.hidden_size, spec.max_rows) == (3, 3, 576, 99)
-    assert spec.pcm_samples == 2.5 * PCM_RATE
+    assert spec.pcm_samples == 40.5 * PCM_RATE
     assert spec.bay_samples == 7 * EARS_RATE
+
+
+def test_a_ring_holds_the_longest_chunk_at_the_slowest_tempo() -> None:
+    spec = pool_spec(settings("pool.ring_seconds=1", "voicebox.quality_first.max_chunk=50"), FACTS)
+    assert spec.pcm_samples >= 75 * FACTS.step_samples * 4 + 480
+
+
+def test_sound_is_marked_unless_it_is_said_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        mark = marking(settings(f"data_dir={tmp_path}", "watermark.payload=4711"))
+    assert mark is not None and mark.payload == 4711
+    key = stored_key(tmp_path / "watermark.key")
+    assert mark.key == key.secret and "1267" in caplog.text and key.id in caplog.text
+    assert key.secret.hex() not in caplog.text and key.secret.hex() not in repr(mark)
+    caplog.clear()
+    assert marking(settings(f"data_dir={tmp_path}", "watermark.enabled=false")) is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and "unmarked" in caplog.text
+
+
+def test_a_key_of_the_settings_goes_before_a_file(tmp_path: Path) -> None:
+    mark = marking(settings(f"data_dir={tmp_path}", f"watermark.key={'ab' * 32}"))
+    assert mark is not None and mark.key == bytes.fromhex("ab" * 32)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_lanes_are_as_wide_as_the_family_says() -> None:

@@ -14,10 +14,11 @@ from voicechat.cascade.chunks import ChunkPolicy
 from voicechat.cascade.coordinator import Coordinator
 from voicechat.cascade.stage import Stage, StageLike
 from voicechat.config import ChunkSettings, Settings
-from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.cascade import ModelInfo, Watermark
 from voicechat.contract.family import Facts
 from voicechat.contract.pool import Pool, PoolSpec
-from voicechat.contract.sound import EARS_RATE, PCM_RATE
+from voicechat.contract.sound import EARS_RATE, MIN_SPEED, PCM_RATE
+from voicechat.marking import own_key, own_mark
 from voicechat.stages import ears, keeper, talker, thinker, voicebox
 from voicechat.stages.ears import EarsConfig, EarsSpec
 
@@ -27,9 +28,10 @@ log = logging.getLogger(__name__)
 def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
     """A coordinator for a model, its pool allocated.
 
-    Raises OSError if shared memory is too small, ValueError for settings that the model can't be run with.
+    Raises OSError if shared memory is too small, ValueError for settings that the model can't be run with, and either
+    if there is no key for the watermark.
     """
-    facts = paths.facts
+    facts, mark = paths.facts, marking(settings)
     settings = within_context(settings, facts)
     spec = pool_spec(settings, facts)
     on_gpu = settings.device == "cuda"
@@ -42,14 +44,14 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
     if (keeping := gpus.keeper_config(settings, spec, level)) is not None:
         helpers["keeper"] = functools.partial(Stage, "keeper", keeper.run, (keeping,))
     return Coordinator(
-        model_info(settings, facts),
+        model_info(settings, facts, own_mark(settings) if mark else None),
         Pool(spec, create=True),
         {
             **helpers,
             **thinking(settings, paths, spec, level),
             "talker": functools.partial(Stage, "talker", talker.run, (talker_config(settings, facts, spec, level),)),
             "voicebox": functools.partial(
-                Stage, "voicebox", voicebox.run, (voicebox_config(settings, facts, spec, policies, level),)
+                Stage, "voicebox", voicebox.run, (voicebox_config(settings, facts, spec, policies, level, mark),)
             ),
         },
         policies,
@@ -61,6 +63,16 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
         step_samples=facts.step_samples,
         step_bytes=facts.step_bytes,
     )
+
+
+def marking(settings: Settings) -> voicebox.Mark | None:
+    """What the sound is marked with; None if it is not, which is said in the log."""
+    if not settings.watermark.enabled:
+        log.warning("watermark.enabled is false: the sound that is made leaves unmarked")
+        return None
+    key, own = own_key(settings, make=True), own_mark(settings)
+    log.info("all sound is marked: payload %04x, key %s", own.payload, own.key_id)
+    return voicebox.Mark(key.secret, own.payload)
 
 
 def thinking(
@@ -99,7 +111,7 @@ def brain_options(settings: Settings, system_prompt: str) -> BrainOptions:
     )
 
 
-def model_info(settings: Settings, facts: Facts) -> ModelInfo:
+def model_info(settings: Settings, facts: Facts, watermark: Watermark | None = None) -> ModelInfo:
     """What faces say of the model, and of its voices."""
     thinks = settings.brain.url is None
     return ModelInfo(
@@ -111,6 +123,7 @@ def model_info(settings: Settings, facts: Facts) -> ModelInfo:
         context_tokens=settings.thinker.max_model_len if thinks else settings.brain.context_tokens,
         created=int(time.time()),
         about=facts.about,
+        watermark=watermark,
     )
 
 
@@ -144,7 +157,7 @@ def pool_spec(settings: Settings, facts: Facts) -> PoolSpec:
         hidden_size=width,
         max_rows=rows,
         max_text_rows=settings.pool.max_text_rows,
-        pcm_samples=int(settings.pool.ring_seconds * PCM_RATE),
+        pcm_samples=max(int(settings.pool.ring_seconds * PCM_RATE), longest_sound(settings, facts)),
         bays=settings.pool.slots,
         bay_samples=int(settings.server.max_audio_seconds * EARS_RATE),
         text_columns=facts.text_columns,
@@ -152,6 +165,13 @@ def pool_spec(settings: Settings, facts: Facts) -> PoolSpec:
         max_steps=settings.talker.max_model_len,
         rows=gpus.rows_place(settings),
     )
+
+
+def longest_sound(settings: Settings, facts: Facts) -> int:
+    """Samples of the longest chunk (a last one takes a short tail along) at the slowest tempo, and what was held."""
+    chunks = settings.voicebox.latency_first, settings.voicebox.quality_first
+    steps = max(policy.max_chunk + policy.max_chunk // 2 for policy in chunks)
+    return int((steps * facts.step_samples + PCM_RATE // 10) / MIN_SPEED) + PCM_RATE // 10
 
 
 def chunk_policy(settings: ChunkSettings, look_ahead: int, *, on_gpu: bool = False) -> ChunkPolicy:
@@ -243,7 +263,12 @@ def talker_config(settings: Settings, facts: Facts, spec: PoolSpec, level: int) 
 
 
 def voicebox_config(
-    settings: Settings, facts: Facts, spec: PoolSpec, policies: dict[bool, ChunkPolicy], level: int
+    settings: Settings,
+    facts: Facts,
+    spec: PoolSpec,
+    policies: dict[bool, ChunkPolicy],
+    level: int,
+    mark: voicebox.Mark | None = None,
 ) -> voicebox.VoiceBoxConfig:
     """What the VoiceBox's process is told, with every chunk length that the two modes make while a reply grows.
 
@@ -263,4 +288,6 @@ def voicebox_config(
         log_level=level,
         place=gpus.place(settings, "voicebox"),
         cores=settings.voicebox.cores or (),
+        mark=mark,
+        patience=settings.watermark.timeout_s,
     )

@@ -19,6 +19,7 @@ _MODULES = {
     "ask": ("voicechat.ask", "ask one question, spoken or typed, and save the spoken answer"),
     "bench": ("voicechat.bench.cli", "measure the server, also beside a naive run, and judge its voices"),
     "keys": ("voicechat.keys_command", "add, list and revoke API keys"),
+    "watermark": ("voicechat.watermark_cli", "look for watermarks in files, and show this deployment's"),
     "train": ("voicechat.train.cli", "make the Talker's and VoiceBox's weights from nothing"),
 }
 """Subcommands that live in a module: ``add_arguments(parser)``, ``main(options) -> exit code``; and a line of help."""

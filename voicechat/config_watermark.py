@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from voicechat.config_section import Section, StrList
-from voicechat.watermark.store import parse_key, payload_of
+from voicechat.watermark.keys import Key
+from voicechat.watermark.store import payload_of
 
 
 class SignatureSettings(Section):
@@ -60,12 +61,12 @@ class WatermarkSettings(Section):
     @field_validator("key")
     @classmethod
     def _is_key(cls, value: str | None) -> str | None:
-        return value if value is None else parse_key(value).hex()
+        return value if value is None else Key.parse(value).secret.hex()
 
     @field_validator("known_keys")
     @classmethod
     def _are_keys(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(parse_key(key).hex() for key in value)
+        return tuple(Key.parse(key).secret.hex() for key in value)
 
     @field_validator("payload", mode="before")
     @classmethod

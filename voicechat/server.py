@@ -19,17 +19,21 @@ from voicechat.assemble import assemble
 from voicechat.cascade.coordinator import Coordinator
 from voicechat.config import LimitSettings, Settings, resource_dir
 from voicechat.contract.errors import CascadeError
-from voicechat.faces import stats, webrtc
+from voicechat.contract.provenance import FileSigner
+from voicechat.faces import provenance, stats, webrtc
 from voicechat.faces.admission import admission
 from voicechat.faces.app import KEYS, METERED, FaceSettings, create_app
 from voicechat.faces.keys import KeyLimits, KeyRing, KeysError
 from voicechat.faces.looplag import LoopLag
 from voicechat.faces.metrics import METRICS, Status
+from voicechat.marking import known_keys
 from voicechat.media.detectors import Detectors
 from voicechat.media.ice import IceSettings
 from voicechat.media.rtc import PeerSettings
+from voicechat.provenance import Checker
 from voicechat.realtime.session import SessionLimits
 from voicechat.turn_taking import turn_policy, vad_policy
+from voicechat.watermark.store import payload_of
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +69,7 @@ async def _serve(settings: Settings) -> int:
     try:
         paths = assemble(settings)
         detectors = Detectors.load(paths.detectors, vad_policy(settings.turns))
+        signer, checker = file_signer(settings), file_checker(settings)
         coordinator = build(settings, paths)
     except (OSError, ValueError) as error:
         log.error("%s", getattr(error, "strerror", None) or error)
@@ -72,7 +77,7 @@ async def _serve(settings: Settings) -> int:
         return 1
     lag = LoopLag()
     try:
-        app = make_app(coordinator, settings, lag, detectors)
+        app = make_app(coordinator, settings, lag, detectors, checker, signer)
     except KeysError as error:
         log.error("%s", error)
         sock.close()
@@ -101,6 +106,7 @@ async def _serve(settings: Settings) -> int:
     finally:
         measuring.cancel()
         await runner.cleanup()
+        checker.close()
         detectors.close()
         await coordinator.stop()
     return code
@@ -167,7 +173,38 @@ def _settle() -> None:
     gc.freeze()
 
 
-def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag, detectors: Detectors) -> web.Application:
+def file_signer(settings: Settings) -> FileSigner | None:
+    """What signs files; None without a certificate. Raises OSError and ValueError for one that can't be used."""
+    mine = settings.watermark.signature
+    if mine.certificate is None or mine.private_key is None:
+        return None
+    from voicechat.watermark.manifest import Signer
+
+    payload = payload_of(settings.watermark.payload) if settings.watermark.enabled else None
+    return Signer.load(
+        mine.certificate.expanduser(),
+        mine.private_key.expanduser(),
+        mine.algorithm,
+        model=settings.model.name,
+        payload=payload,
+    )
+
+
+def file_checker(settings: Settings) -> Checker:
+    """What looks into files. Raises OSError and ValueError for keys and authorities that can't be read."""
+    anchors = settings.watermark.signature.trust_anchors
+    trusted = None if anchors is None else anchors.expanduser().read_text(encoding="ascii")
+    return Checker(known_keys(settings, make=True), trusted)
+
+
+def make_app(
+    coordinator: Coordinator,
+    settings: Settings,
+    lag: LoopLag,
+    detectors: Detectors,
+    checker: Checker,
+    signer: FileSigner | None = None,
+) -> web.Application:
     """The application with every face, by the settings."""
     server = settings.server
     limits = SessionLimits(policy=turn_policy(settings.turns))
@@ -183,7 +220,10 @@ def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag, detecto
         max_realtime_sessions=server.max_sessions,
         detectors=detectors,
         realtime_limits=limits,
+        signer=signer,
+        sign_speech=settings.watermark.signature.speech,
     )
+    checks = provenance.CheckLimits(settings.watermark.max_check_mb << 20, settings.watermark.max_checks)
     rtc = webrtc.RtcSettings(
         peer=PeerSettings(ice=IceSettings(loopback=_is_loopback(server.host))),
         limits=limits,
@@ -195,6 +235,7 @@ def make_app(coordinator: Coordinator, settings: Settings, lag: LoopLag, detecto
         face_settings,
         extensions=[
             lambda app, cascade: webrtc.setup(app, cascade, rtc),
+            lambda app, cascade: provenance.setup(app, cascade, checker, checks),
             lambda app, _: stats.setup(app, coordinator, lag, profiling=server.profiling),
         ],
         stage_states=coordinator.stage_states,

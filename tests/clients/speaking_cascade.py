@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.cascade.listening import error_rate
 from tests.clients.talk import QUESTIONS, Listen
-from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.cascade import ModelInfo, Watermark
 from voicechat.contract.events import AudioDelta, Finished, FinishReason, StageTimes, TextDelta, Usage
 from voicechat.contract.requests import ResponseRequest, TextPart
 from voicechat.contract.sound import PCM_RATE, EarsPcm, Pcm
@@ -38,10 +38,11 @@ class SpeakingCascade:
     requests: list[ResponseRequest] = field(default_factory=list)
     responses: list[SpokenResponse] = field(default_factory=list)
     ready: bool = True
+    watermark: Watermark | None = None
 
     @property
     def model(self) -> ModelInfo:
-        return ModelInfo("speaking-double", ("anna", "ben"), "anna", sees=False, context_tokens=2048, created=0)
+        return ModelInfo("speaking-double", ("anna", "ben"), "anna", False, 2048, created=0, watermark=self.watermark)
 
     async def transcribe(self, pcm: EarsPcm) -> str:
         return await asyncio.to_thread(self.listen, pcm)

@@ -14,6 +14,7 @@ from aiohttp import ClientSession, web
 from openai import AsyncOpenAI
 
 from tests.cascade_double import DoubleCascade
+from tests.clients.recordings import spoken_answers  # noqa: F401
 from tests.faces.webrtc_bench import Bench, close
 from tests.ws_server import Server, serving
 from voicechat.contract.cascade import ModelInfo

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,10 @@ import pytest
 from tests.cascade_double import DoubleCascade, tone
 from tests.speech import silence, voice
 from tests.ws_server import Raw, spoken
+from voicechat.media.wav import encode_wav
+from voicechat.provenance import detect_file
+from voicechat.watermark.embed import Embedder
+from voicechat.watermark.keys import Key
 
 
 def sound_of(raw: Raw, item_id: str) -> np.ndarray:
@@ -64,6 +69,30 @@ async def test_a_listeners_word_does_not_end_the_reply(serve_ws, word_delay):
         await raw.until("response.created", 3)
         told = [message for message in cascade.requests[-1].messages if message.role == "assistant"]
         assert [part.text for message in told for part in message.parts] == [" ".join(words)], "one turn"
+
+
+async def test_the_rest_of_a_reply_is_marked_like_its_beginning(
+    serve_ws, spoken_answers: list[np.ndarray], tmp_path: Path
+) -> None:
+    """The server puts the rest together from what it kept; that came through the VoiceBox's door like all of it."""
+    key = Key(bytes(range(32)))
+    embedder = Embedder(key, 4711)
+    sound = np.concatenate([embedder.push(spoken_answers[1]), embedder.finish()])
+    words = len(sound) // int(0.3 * 24_000)
+    answer = " ".join(f"w{number}" for number in range(words))
+    cascade = DoubleCascade(transcripts=["tell me", "Mm-hm."], answer=answer, word_delay=0.03, sound=sound)
+    server = await serve_ws(cascade)
+    async with server.raw() as raw:
+        await murmured(raw)
+        await be_quiet(raw)
+        rest = (await raw.until("response.output_item.added", 2))["item"]
+        await raw.until("response.done", 2)
+        resumed = sound_of(raw, rest["id"])
+        assert np.array_equal(resumed, sound[24_000 : words * 7_200])
+        path = tmp_path / "rest.wav"
+        path.write_bytes(encode_wav(resumed.astype(np.int16), 24_000))
+        found = await asyncio.to_thread(detect_file, path, [key])
+        assert found.detected and {span.payload for span in found.spans} == {4711}
 
 
 async def test_an_interruption_ends_the_reply(serve_ws):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import socket
+import time
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from voicechat.cascade.stage import Stage
 from voicechat.contract.messages import Message, Released
+from voicechat.contract.sound import Pcm
 from voicechat.models.embedded import speaking
 from voicechat.models.embedded.progress import Progress
-from voicechat.stages import talker, thinker
+from voicechat.stages import talker, thinker, voicebox
 
 T = TypeVar("T")
 PATIENCE = 120.0
@@ -74,6 +78,27 @@ def run_thinker_in_small_batches(sock: socket.socket, config: thinker.ThinkerCon
     small = functools.partial(arg_utils.AsyncEngineArgs, max_num_batched_tokens=SMALL_BATCH)
     arg_utils.AsyncEngineArgs = small  # type: ignore[assignment,misc]
     thinker.run_host(sock, lambda channel: thinker.Thinker(channel, config))
+
+
+FAULT_FILE = "VOICECHAT_TEST_FAULT"
+"""In the environment: path of a file that says what :func:`run_voicebox_with_faults` does: ``raise``, ``hang``."""
+
+
+def run_voicebox_with_faults(sock: socket.socket, config: voicebox.VoiceBoxConfig) -> None:
+    """The VoiceBox's process with an embedder that fails as it is told, while it is told so."""
+    from voicechat.watermark.embed import Embedder
+
+    fault, push = Path(os.environ[FAULT_FILE]), Embedder.push
+
+    def faulty(self: Embedder, pcm: Pcm) -> Pcm:
+        if fault.read_text() == "raise":
+            raise FloatingPointError("the mark has slipped")
+        while fault.read_text() == "hang":
+            time.sleep(0.01)
+        return push(self, pcm)
+
+    Embedder.push = faulty  # type: ignore[method-assign]
+    voicebox.run(sock, config)
 
 
 def run_talker_in_short_windows(sock: socket.socket, config: talker.TalkerConfig) -> None:

@@ -6,19 +6,21 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import pytest_asyncio
 import torch
 
-from tests.stages.hosts import StageHost
+from tests.stages.hosts import FAULT_FILE, StageHost, run_voicebox_with_faults
 from tests.stages.streaming import Floats, chunks_of, exactly, streamed, symbols_of, tensors, whole
 from voicechat.app import chunk_policy, voicebox_config
 from voicechat.assemble import AssembledPaths
 from voicechat.cascade.chunks import Chunk, ChunkPolicy
 from voicechat.config import Settings
-from voicechat.contract.messages import Decode, Sound
+from voicechat.contract.messages import Decode, Failed, Sound
 from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.contract.sound import Pcm
 from voicechat.models.embedded.voicebox import (
@@ -30,7 +32,9 @@ from voicechat.models.embedded.voicebox import (
     load_voicebox,
 )
 from voicechat.stages.tempo import Tempo
-from voicechat.stages.voicebox import run
+from voicechat.stages.voicebox import Mark, run
+from voicechat.watermark.embed import Embedder
+from voicechat.watermark.keys import Key
 
 STEPS = 140
 EDGE_SNR = {"latency_first": 60.0, "quality_first": 60.0}
@@ -136,9 +140,8 @@ class Running:
     pool: Pool
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(models: AssembledPaths, policies: dict[str, ChunkPolicy]) -> AsyncIterator[Running]:
-    spec = PoolSpec(
+def ring() -> PoolSpec:
+    return PoolSpec(
         name=PoolSpec.new_name(),
         slots=3,
         hidden_size=4,
@@ -148,6 +151,11 @@ async def running(models: AssembledPaths, policies: dict[str, ChunkPolicy]) -> A
         bays=1,
         bay_samples=4,
     )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(models: AssembledPaths, policies: dict[str, ChunkPolicy]) -> AsyncIterator[Running]:
+    spec = ring()
     config = voicebox_config(Settings(), models.facts, spec, {True: policies["latency_first"]}, 30)
     pool = Pool(spec, create=True)
     host = StageHost("voicebox", run, config)
@@ -159,7 +167,9 @@ async def running(models: AssembledPaths, policies: dict[str, ChunkPolicy]) -> A
         pool.close()
 
 
-async def stream(running: Running, number: int, slot: int, chunks: list[Chunk], speed: float = 1.0) -> Pcm:
+async def stream(
+    running: Running, number: int, slot: int, chunks: list[Chunk], speed: float = 1.0, *, delayed: bool = False
+) -> Pcm:
     """A reply's sound, chunk by chunk through the ring, as the coordinator takes it."""
     parts = []
     state = b""
@@ -170,7 +180,7 @@ async def stream(running: Running, number: int, slot: int, chunks: list[Chunk], 
         sound = running.host.of(number, Sound)[-1]
         state = sound.state
         assert sound.start == sum(map(len, parts)), "places are those of what is heard"
-        if speed == 1.0:
+        if speed == 1.0 and not delayed:
             assert sound == Sound(number, start, chunk.emit * TOKEN_SAMPLES, state)
         parts.append(running.pool.read_pcm(slot, sound.start, sound.count))
     return np.concatenate(parts)
@@ -193,10 +203,10 @@ async def test_the_tempo_is_changed_in_the_process(
     running: Running, net: VoiceBoxNet, policies: dict[str, ChunkPolicy], speed: float
 ) -> None:
     chunks = chunks_of(policies["latency_first"], codes_of(8, 90), symbols_of(90))
-    plain = await stream(running, int(100 * speed), 0, chunks)
+    plain = await stream(running, 1000 + int(100 * speed), 0, chunks)
     tempo = Tempo(speed)
     expected = np.concatenate([tempo.push(plain), tempo.flush()])
-    got = await stream(running, int(100 * speed) + 1, 0, chunks, speed)
+    got = await stream(running, 1001 + int(100 * speed), 0, chunks, speed)
     np.testing.assert_array_equal(got, expected)
 
 
@@ -207,3 +217,62 @@ async def test_replies_at_once_keep_apart(running: Running, net: VoiceBoxNet, po
     sounds = await asyncio.gather(*(stream(running, 70 + slot, slot, chunks[slot]) for slot in range(3)))
     for slot in range(3):
         np.testing.assert_allclose(sounds[slot] / 32767, streamed(net, chunks[slot]), atol=1e-3)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def marking(
+    models: AssembledPaths, policies: dict[str, ChunkPolicy], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Running, Path]]:
+    """A process that marks, and the file that says how its embedder fails."""
+    spec, fault = ring(), tmp_path_factory.mktemp("fault") / "fault"
+    fault.write_text("")
+    config = voicebox_config(
+        Settings(), models.facts, spec, {True: policies["latency_first"]}, 30, Mark(bytes(32), 4711)
+    )
+    pool = Pool(spec, create=True)
+    host = StageHost("voicebox", run_voicebox_with_faults, msgspec.structs.replace(config, patience=1.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FAULT_FILE, str(fault))
+        try:
+            await host.stage.start()
+            yield Running(host, pool), fault
+        finally:
+            await host.stage.stop()
+            pool.close()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("speed", [1.0, 1.5])
+async def test_the_process_marks_what_is_heard(
+    running: Running, marking: tuple[Running, Path], policies: dict[str, ChunkPolicy], speed: float
+) -> None:
+    """What comes out is what the embedder makes of the stretched sound: the cuts between chunks leave no trace."""
+    chunks = chunks_of(policies["latency_first"], codes_of(8, 90), symbols_of(90))
+    plain = await stream(running, 700 + int(10 * speed), 0, chunks, speed)
+    marked = await stream(marking[0], 700 + int(10 * speed), 0, chunks, speed, delayed=True)
+    embedder = Embedder(Key(bytes(32)), 4711)
+    np.testing.assert_array_equal(marked, np.concatenate([embedder.push(plain), embedder.finish()]))
+    assert not np.array_equal(marked, plain)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("fault", "told"), [("raise", "could not be watermarked"), ("hang", "can't keep up")])
+async def test_a_fault_in_the_embedder_fails_the_reply_and_lets_nothing_out(
+    marking: tuple[Running, Path], policies: dict[str, ChunkPolicy], fault: str, told: str
+) -> None:
+    (process, file), number = marking, {"raise": 801, "hang": 802}[fault]
+    chunks = chunks_of(policies["latency_first"], codes_of(9, 40), symbols_of(40))
+    first, second = chunks[0], chunks[1]
+    process.host.send(Decode(number, 1, first.steps, first.left, first.emit, 0))
+    await process.host.until(lambda: bool(process.host.of(number, Sound)))
+    before = process.pool.pcm.copy()
+    file.write_text(fault)
+    state = process.host.of(number, Sound)[0].state
+    start = second.first_step * TOKEN_SAMPLES
+    process.host.send(Decode(number, 1, second.steps, second.left, second.emit, start, 0, state, second.last))
+    await process.host.until(lambda: bool(process.host.of(number, Failed)))
+    (failed,) = process.host.of(number, Failed)
+    assert told in failed.message and len(process.host.of(number, Sound)) == 1
+    np.testing.assert_array_equal(process.pool.pcm, before)
+    file.write_text("")
+    await stream(process, number + 100, 2, chunks, delayed=True)  # and the next reply is heard

@@ -12,7 +12,8 @@ from threading import Barrier
 import pytest
 
 from voicechat.config import ConfigError, load_settings
-from voicechat.watermark.store import KEY_BYTES, parse_key, payload_of, stored_key
+from voicechat.watermark.keys import Key
+from voicechat.watermark.store import payload_of, stored_key
 
 
 def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
         key = stored_key(path)
     finally:
         os.umask(before)
-    assert len(key) == KEY_BYTES and stored_key(path) == key
+    assert stored_key(path) == key and Key.parse(path.read_text()) == key
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in path.parent.iterdir()] == ["watermark.key"]
 
@@ -31,7 +32,7 @@ def test_all_who_start_at_once_get_the_same_key(tmp_path: Path) -> None:
     for attempt in range(20):
         path, together = tmp_path / f"{attempt}.key", Barrier(8)
 
-        def start(_: int, path: Path = path, together: Barrier = together) -> bytes:
+        def start(_: int, path: Path = path, together: Barrier = together) -> Key:
             together.wait()
             return stored_key(path)
 
@@ -62,12 +63,12 @@ def test_settings() -> None:
     key = "AB" * 32
     mark = load_settings(overrides=[f"watermark.key={key}", "watermark.payload=4711"], environ={}).watermark
     assert mark.enabled and mark.key is not None
-    assert parse_key(mark.key) == bytes.fromhex(key) and mark.payload == 4711
+    assert Key.parse(mark.key).secret == bytes.fromhex(key) and mark.payload == 4711
     assert key.lower() not in repr(mark), "logs show no key"
     assert load_settings(overrides=["watermark.payload=acme"], environ={}).watermark.payload == "acme"
     for wrong, told in {
-        "watermark.key=abc": "64 hex digits",
-        "watermark.known_keys=abc": "64 hex digits",
+        "watermark.key=abc": "64 hex",
+        "watermark.known_keys=abc": "64 hex",
         "watermark.payload=70000": "from 0 to 65535",
         "watermark.signature.certificate=a.pem": "private_key is not",
     }.items():

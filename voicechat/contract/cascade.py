@@ -29,6 +29,14 @@ class Response(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Watermark:
+    """The mark in all sound that is made: 16 bits that name the deployment, and the public name of the key."""
+
+    payload: int
+    key_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What is served. ``name`` is the model id that clients use."""
 
@@ -42,6 +50,8 @@ class ModelInfo:
     """Whether sounds go to the model itself. If not, they are transcribed first."""
     about: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     """Of some voices what is known, by voice: ``name``, ``description``, ``gender``, ``language``, each or none."""
+    watermark: Watermark | None = None
+    """None: sound leaves unmarked."""
 
 
 class Cascade(Protocol):

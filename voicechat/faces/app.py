@@ -10,6 +10,7 @@ from pathlib import Path
 from aiohttp import web
 
 from voicechat.contract.cascade import Cascade
+from voicechat.contract.provenance import FileSigner
 from voicechat.faces import auth, client_secrets, health, metrics, models, page, realtime_ws, voices
 from voicechat.faces.audio_store import MAX_REPLIES, TTL_S, AudioStore
 from voicechat.faces.chat import ChatFace, ChatLimits
@@ -55,6 +56,10 @@ class FaceSettings:
     """Most live realtime sessions, those over WebRTC included, for a new one to be taken over WebSocket."""
     media_threads: int = 2
     """Threads that decode and encode sound."""
+    signer: FileSigner | None = None
+    """Signs the sound files of whole replies; ``None``: they are not signed."""
+    sign_speech: bool = False
+    """Sign those of ``/v1/audio/speech`` too, which can't be sent as they are made then."""
     detectors: Detectors | None = None
     """What finds speech and judges turns in realtime sessions; ``None``: by level and words alone."""
     realtime_limits: SessionLimits = field(default_factory=SessionLimits)
@@ -118,8 +123,10 @@ def create_app(
     models.setup(app, cascade)
     voices.setup(app, cascade)
     limits = ChatLimits(settings.max_audio_bytes, settings.max_audio_seconds, settings.write_timeout_s)
-    ChatFace(cascade, AudioStore(settings.audio_ttl_s, settings.audio_replies), app[WORKERS], limits).setup(app)
-    SpeechFace(cascade, app[WORKERS], write_timeout_s=settings.write_timeout_s).setup(app)
+    store = AudioStore(settings.audio_ttl_s, settings.audio_replies)
+    ChatFace(cascade, store, app[WORKERS], limits, settings.signer).setup(app)
+    signer = settings.signer if settings.sign_speech else None
+    SpeechFace(cascade, app[WORKERS], write_timeout_s=settings.write_timeout_s, signer=signer).setup(app)
     client_secrets.setup(app, cascade)
     realtime = realtime_ws.WsSettings(
         limits=settings.realtime_limits,

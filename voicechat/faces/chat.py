@@ -19,6 +19,7 @@ from voicechat.contract.calls import CallParser, ToolCall
 from voicechat.contract.cascade import Cascade, Response
 from voicechat.contract.errors import CascadeError, StageFailed
 from voicechat.contract.events import AudioDelta, Event, Finished, FinishReason, Heard, TextDelta
+from voicechat.contract.provenance import FileSigner
 from voicechat.contract.requests import Message, ResponseRequest
 from voicechat.contract.sound import Pcm
 from voicechat.faces.audio_store import AudioStore
@@ -58,11 +59,19 @@ class Collected:
 class ChatFace:
     """The handler of the route; ``workers`` run what would hold up the event loop."""
 
-    def __init__(self, cascade: Cascade, store: AudioStore, workers: Executor, limits: ChatLimits) -> None:
+    def __init__(
+        self,
+        cascade: Cascade,
+        store: AudioStore,
+        workers: Executor,
+        limits: ChatLimits,
+        signer: FileSigner | None = None,
+    ) -> None:
         self._cascade = cascade
         self._store = store
         self._workers = workers
         self._limits = limits
+        self._signer = signer
 
     def setup(self, app: web.Application) -> None:
         """Add the route."""
@@ -122,7 +131,7 @@ class ChatFace:
         audio_id, fmt = self._store.new_id(), chat.audio.format
 
         def render(expires_at: int) -> bytes:
-            data = base64.b64encode(encode(collected.pcm, fmt)).decode("ascii")
+            data = base64.b64encode(whole_file(collected.pcm, fmt, self._signer)).decode("ascii")
             audio = {"id": audio_id, "data": data, "expires_at": expires_at, "transcript": text}
             return msgspec.json.encode(shape.completion({"audio": audio}, collected.finished, calls, **extra))
 
@@ -204,6 +213,12 @@ class ChatFace:
             # As error_middleware() does, but it is too late for a reply with a status of its own.
             log.exception("A stream failed")
             yield sse(internal_error().body())
+
+
+def whole_file(pcm: Pcm, fmt: str, signer: FileSigner | None) -> bytes:
+    """A file of one of :data:`voicechat.media.encode.FORMATS`, signed where it can be. CPU-bound."""
+    data = encode(pcm, fmt)
+    return data if signer is None or fmt not in signer.formats else signer.sign(data, fmt)
 
 
 async def collect(response: Response) -> Collected:

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from voicechat.contract.cascade import Cascade, ModelInfo
+from voicechat.contract.cascade import Cascade, ModelInfo, Watermark
 from voicechat.faces.errors import ApiError, json_response
 
 OWNER = "voicechat"
@@ -21,7 +21,15 @@ def model_object(model: ModelInfo) -> dict[str, Any]:
         "owned_by": OWNER,
         "voices": list(model.voices),
         "default_voice": model.default_voice,
+        "watermark": watermark_object(model.watermark),
     }
+
+
+def watermark_object(watermark: Watermark | None) -> dict[str, Any]:
+    """Whether sound is marked, and by whom."""
+    if watermark is None:
+        return {"enabled": False}
+    return {"enabled": True, "payload": watermark.payload, "key_id": watermark.key_id}
 
 
 def no_such_model(name: str) -> ApiError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -16,15 +17,17 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from aiohttp import web
 
 from voicechat.contract.cascade import Cascade, ModelInfo, Response
 from voicechat.contract.errors import CascadeError
 from voicechat.contract.events import AudioDelta, Event, Finished
+from voicechat.contract.provenance import FileSigner
 from voicechat.contract.requests import SpeechRequest
-from voicechat.contract.sound import MAX_SPEED, MIN_SPEED
+from voicechat.contract.sound import MAX_SPEED, MIN_SPEED, Pcm
 from voicechat.faces.body import read_json
-from voicechat.faces.chat import cancelled_with, chained, check_finished, no_end
+from voicechat.faces.chat import cancelled_with, chained, check_finished, no_end, whole_file
 from voicechat.faces.chat_reply import sse
 from voicechat.faces.errors import ApiError, from_cascade, internal_error
 from voicechat.faces.fields import Fields, bad_field
@@ -92,12 +95,19 @@ class SpeechFace:
     """The handler of the route; ``workers`` encode."""
 
     def __init__(
-        self, cascade: Cascade, workers: Executor, *, write_timeout_s: float, disconnect_poll_s: float = 0.1
+        self,
+        cascade: Cascade,
+        workers: Executor,
+        *,
+        write_timeout_s: float,
+        disconnect_poll_s: float = 0.1,
+        signer: FileSigner | None = None,
     ) -> None:
         self._cascade = cascade
         self._workers = workers
         self._write_timeout_s = write_timeout_s
         self._disconnect_poll_s = disconnect_poll_s
+        self._signer = signer
 
     def setup(self, app: web.Application) -> None:
         """Add the route."""
@@ -119,7 +129,8 @@ class SpeechFace:
         media_type = "text/event-stream; charset=utf-8" if options.events else FORMATS[options.format].media_type
         headers = {"Content-Type": media_type, "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         reply = web.StreamResponse(headers=headers)
-        pieces = self._pieces(options, first, events)
+        signed = self._signer is not None and options.format in self._signer.formats
+        pieces = self._whole(options, first, events) if signed else self._pieces(options, first, events)
         try:
             await reply.prepare(request)
             async for piece in as_events(pieces, len(options.request.text)) if options.events else as_bytes(pieces):
@@ -153,6 +164,24 @@ class SpeechFace:
                     check_finished(event)
                     if piece := await loop.run_in_executor(self._workers, encoder.finish):
                         yield piece
+                    yield event
+                    return
+        raise no_end()
+
+    async def _whole(
+        self, options: SpeechOptions, first: Event, rest: AsyncIterator[Event]
+    ) -> AsyncIterator[bytes | Finished]:
+        """As :meth:`_pieces`, in one piece with its signature, which is one over the whole file."""
+        pcm: list[Pcm] = []
+        async for event in chained(first, rest):
+            match event:
+                case AudioDelta():
+                    pcm.append(event.pcm)
+                case Finished():
+                    check_finished(event)
+                    sound = np.concatenate(pcm) if pcm else np.zeros(0, np.int16)
+                    make = functools.partial(whole_file, sound, options.format, self._signer)
+                    yield await asyncio.get_running_loop().run_in_executor(self._workers, make)
                     yield event
                     return
         raise no_end()

@@ -6,7 +6,9 @@ Each reply's sound then goes through a door of its own (:mod:`voicechat.stages.d
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import math
 import socket
 import time
 from collections.abc import Callable
@@ -34,6 +36,16 @@ _NOT_MARKED = "The reply's sound could not be watermarked, and is withheld. Plea
 _TOO_SLOW = "Watermarking the reply's sound can't keep up with it; the rest is withheld. Please try again."
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """What every reply's sound is marked with. The key is a secret, and not shown."""
+
+    key: bytes
+    payload: int
+
+    def __repr__(self) -> str:
+        return f"Mark(payload={self.payload})"
+
+
 class VoiceBoxConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What the VoiceBox's process needs to know. ``shapes`` are the chunk lengths (steps with context) to warm up.
 
@@ -49,6 +61,8 @@ class VoiceBoxConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_level: int
     cores: tuple[int, ...] = ()
     place: Placement = Placement()
+    mark: Mark | None = None
+    """None: sound leaves unmarked."""
     patience: float = 5.0
     """Seconds by which a reply's sound may come late at the door, before the reply fails."""
 
@@ -96,6 +110,21 @@ class VoiceBox(Host):
             lengths=config.shapes,
         )
         self._decoder = find_family(config.family).voicebox(config.model, place)
+        self._make_marker = self._load_marker(config)
+
+    def _load_marker(self, config: VoiceBoxConfig) -> Callable[[], Marker] | None:
+        """What marks a reply; warm for all lengths of sound."""
+        if config.mark is None:
+            return None
+        from voicechat.watermark.embed import Embedder
+        from voicechat.watermark.keys import Key
+
+        make = functools.partial(Embedder, Key(config.mark.key), config.mark.payload)
+        for seconds in (0.1, 3.0):
+            door, sound = Door(make, 1.0, math.inf), np.arange(int(seconds * PCM_RATE), dtype=np.int16)
+            door.through(sound, last=False)
+            door.through(sound, last=True)
+        return make
 
     def handle(self, message: Message) -> None:
         match message:

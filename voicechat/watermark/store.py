@@ -8,25 +8,15 @@ import os
 import secrets
 from pathlib import Path
 
+from voicechat.watermark.keys import KEY_BYTES, Key
+
 log = logging.getLogger(__name__)
 
-KEY_BYTES = 32
 PAYLOAD_BITS = 16
 FILE_NAME = "watermark.key"
 
 
-def parse_key(text: str) -> bytes:
-    """A key of 64 hex digits. Raises ValueError, which never shows what was given."""
-    try:
-        key = bytes.fromhex(text.strip())
-    except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise ValueError(f"a watermark key has {2 * KEY_BYTES} hex digits")
-    return key
-
-
-def stored_key(path: Path) -> bytes:
+def stored_key(path: Path) -> Key:
     """The key in a file; made there, for its owner's eyes alone, if the file is not there yet.
 
     Any number of processes may do so at once: one makes the key and all get it, whole. Raises ValueError for a file
@@ -35,7 +25,7 @@ def stored_key(path: Path) -> bytes:
     if not path.exists():
         _make(path)
     try:
-        return parse_key(path.read_text(encoding="ascii"))
+        return Key.parse(path.read_text(encoding="ascii"))
     except ValueError:
         raise ValueError(f"{path} holds no watermark key: {2 * KEY_BYTES} hex digits are expected") from None
 

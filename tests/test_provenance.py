@@ -1,0 +1,208 @@
+"""Files looked into: by the function, by the process beside the server, and by the command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.human_speech import recording
+from voicechat import cli
+from voicechat.contract.provenance import CannotCheck
+from voicechat.contract.sound import PCM_RATE, Pcm
+from voicechat.media.encode import encode
+from voicechat.media.wav import encode_wav
+from voicechat.provenance import Checker, CheckFailed, detect_file
+from voicechat.watermark.embed import Embedder
+from voicechat.watermark.keys import Key
+
+KEY, OTHER = Key(bytes(range(32))), Key(bytes(32))
+PAYLOAD = 0x2F3A
+
+
+@pytest.fixture(scope="module")
+def person() -> Pcm:
+    return recording(16.0)
+
+
+@pytest.fixture(scope="module")
+def marked(person: Pcm) -> Pcm:
+    embedder = Embedder(KEY, PAYLOAD)
+    return np.concatenate([embedder.push(person[: 8 * PCM_RATE]), embedder.finish()])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, person: Pcm, marked: Pcm) -> Path:
+    path = tmp_path_factory.mktemp("files")
+    (path / "marked.mp3").write_bytes(encode(marked, "mp3"))
+    (path / "person.wav").write_bytes(encode_wav(person[: 8 * PCM_RATE], PCM_RATE))
+    (path / "silent.wav").write_bytes(encode_wav(np.zeros(3 * PCM_RATE, np.int16), PCM_RATE))
+    (path / "short.wav").write_bytes(encode_wav(person[:5_000], PCM_RATE))
+    (path / "text.wav").write_bytes(b"not a sound at all")
+    return path
+
+
+def test_a_marked_file_and_another(folder: Path) -> None:
+    found = detect_file(folder / "marked.mp3", [OTHER, KEY])
+    assert found.detected and found.duration_s == pytest.approx(8.0, abs=0.2)
+    (span,) = found.spans
+    assert (span.payload, span.key_id) == (PAYLOAD, KEY.id) and span.p_value < 1e-6
+    assert len(found.scores) in (8, 9)
+    assert not detect_file(folder / "marked.mp3", [OTHER]).detected
+    plain = detect_file(folder / "person.wav", [KEY])
+    assert not plain.detected and plain.spans == () and plain.p_value > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("silent.wav", "silent"), ("short.wav", "too_short"), ("text.wav", "unreadable")]
+)
+def test_files_in_which_nothing_can_be_found(folder: Path, name: str, code: str) -> None:
+    with pytest.raises(CannotCheck) as caught:
+        detect_file(folder / name, [KEY])
+    assert caught.value.code == code and str(caught.value).endswith(".")
+
+
+def test_memory_does_not_grow_with_the_file(folder: Path, marked: Pcm) -> None:
+    """The path of a file of two hours is that of one of a few minutes."""
+    peaks = []
+    for repeats in (2, 20):
+        path = folder / f"long{repeats}.flac"
+        path.write_bytes(encode(np.tile(marked, repeats), "flac"))
+        tracemalloc.start()
+        assert detect_file(path, [KEY]).detected
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.3 * peaks[0], peaks
+
+
+# ---- in a process beside the server
+
+
+@pytest.fixture
+def checker() -> Iterator[Checker]:
+    made = Checker([KEY])
+    yield made
+    made.close()
+
+
+def pid_of(checker: Checker) -> int:
+    assert checker._worker is not None and checker._worker[0].pid is not None
+    return checker._worker[0].pid
+
+
+async def test_a_process_checks_one_file_after_another(checker: Checker, folder: Path) -> None:
+    names = ("marked.mp3", "silent.wav", "person.wav")
+    checks = [checker.check(folder / name) for name in names]
+    results = await asyncio.gather(*checks, return_exceptions=True)
+    first, second, third = results
+    assert not isinstance(first, BaseException) and first.mark.spans[0].payload == PAYLOAD
+    assert first.credential.state == "not_present"
+    assert isinstance(second, CannotCheck) and second.code == "silent"
+    assert not isinstance(third, BaseException) and not third.mark.detected
+    assert os.getpriority(os.PRIO_PROCESS, pid_of(checker)) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
+async def test_a_check_that_is_given_up_costs_its_process_alone(checker: Checker, folder: Path, marked: Pcm) -> None:
+    await checker.check(folder / "person.wav")
+    pid, path = pid_of(checker), folder / "endless.flac"
+    path.write_bytes(encode(np.tile(marked, 100), "flac"))
+    asking = asyncio.create_task(checker.check(path))
+    await asyncio.sleep(0.3)
+    asking.cancel()
+    await asyncio.wait({asking})
+    assert (await checker.check(folder / "marked.mp3")).mark.detected
+    assert pid_of(checker) != pid
+
+
+async def test_a_process_that_dies_fails_its_check_alone(checker: Checker, folder: Path) -> None:
+    await checker.check(folder / "person.wav")
+    os.kill(pid_of(checker), signal.SIGSTOP)
+    asking = asyncio.create_task(checker.check(folder / "marked.mp3"))
+    await asyncio.sleep(0.1)
+    os.kill(pid_of(checker), signal.SIGKILL)
+    with pytest.raises(CheckFailed):
+        await asking
+    assert (await checker.check(folder / "marked.mp3")).mark.detected
+
+
+def test_the_process_ends_with_the_server(folder: Path) -> None:
+    """Also with one that is killed."""
+    code = (
+        "import asyncio, os, pathlib, signal, sys\n"
+        "from voicechat.provenance import Checker\nfrom voicechat.watermark.keys import Key\n"
+        "async def main():\n"
+        "    checker = Checker([Key(bytes(range(32)))])\n"
+        f"    await checker.check(pathlib.Path({str(folder / 'person.wav')!r}))\n"
+        "    print(checker._worker[0].pid, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if __name__ == '__main__':\n    asyncio.run(main())\n"
+    )
+    script = folder / "server.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pid = int(done.stdout)
+    deadline = asyncio.run(_gone(pid))
+    assert deadline, "the process outlived the server"
+
+
+async def _gone(pid: int) -> bool:
+    for _ in range(200):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+# ---- the command
+
+
+def test_the_command(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    key = KEY.secret.hex()
+    assert cli.main(["watermark", "detect", str(folder / "marked.mp3"), "--key", key]) == 0
+    out = capfd.readouterr().out
+    assert "marked.mp3: marked" in out and f"payload {PAYLOAD:04x}" in out and KEY.id in out and key not in out
+    assert cli.main(["watermark", "detect", str(folder / "marked.mp3"), "--key", OTHER.secret.hex()]) == 1
+    assert "no mark found" in capfd.readouterr().out
+
+
+def test_the_command_for_machines(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    names = [str(folder / name) for name in ("marked.mp3", "person.wav", "silent.wav", "none.wav")]
+    assert cli.main(["watermark", "detect", *names, "--json", "--key", KEY.secret.hex()]) == 3
+    marked, person, silent, none = map(json.loads, capfd.readouterr().out.splitlines())
+    assert marked["detected"] and marked["spans"][0]["payload"] == PAYLOAD and marked["file"] == names[0]
+    assert not person["detected"]
+    assert silent["error"]["code"] == "silent" and none["error"]["code"] == "unreadable"
+
+
+def test_the_command_draws(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "scores.png"
+    names = [str(folder / name) for name in ("marked.mp3", "person.wav")]
+    assert cli.main(["watermark", "detect", *names, "--plot", str(path), "--key", KEY.secret.hex()]) == 1
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_a_key_there_is_nothing_to_look_by(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    here = ("--set", f"data_dir={tmp_path}")
+    assert cli.main(["watermark", "detect", str(folder / "marked.mp3"), *here]) == 2
+    assert "there is no watermark key yet" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "watermark.key").write_text(KEY.secret.hex())
+    assert cli.main(["watermark", "show", *here]) == 0
+    out = capfd.readouterr().out
+    assert KEY.id in out and KEY.secret.hex() not in out
+    assert cli.main(["watermark", "detect", str(folder / "marked.mp3"), *here]) == 0
+    assert cli.main(["watermark", "detect", str(folder / "marked.mp3"), "--key", "abc"]) == 2

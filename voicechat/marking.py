@@ -1,0 +1,41 @@
+"""From settings to keys: which mark this deployment's sound carries, and which are looked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from voicechat.config import Settings
+from voicechat.contract.cascade import Watermark
+from voicechat.watermark.keys import Key
+from voicechat.watermark.store import FILE_NAME, payload_of, stored_key
+
+
+def own_key(settings: Settings, *, make: bool) -> Key:
+    """The deployment's key. ``make`` it if it is kept in a file that is not there yet, else that is a ValueError.
+
+    Raises ValueError and OSError for a file that holds no key, or can't be read or made.
+    """
+    mine = settings.watermark
+    if mine.key is not None:
+        return Key.parse(mine.key)
+    path = key_file(settings)
+    if not make and not path.exists():
+        raise ValueError(f"there is no watermark key yet: {path} is made when the server first starts")
+    return stored_key(path)
+
+
+def key_file(settings: Settings) -> Path:
+    """Where the key is kept, if it is not in the settings."""
+    given = settings.watermark.key_file
+    return given.expanduser() if given is not None else settings.data_dir / FILE_NAME
+
+
+def known_keys(settings: Settings, *, make: bool) -> list[Key]:
+    """All keys by which marks are looked for, the deployment's own first. Raises as :func:`own_key`."""
+    keys = [own_key(settings, make=make), *(Key.parse(text) for text in settings.watermark.known_keys)]
+    return list(dict.fromkeys(keys))
+
+
+def own_mark(settings: Settings, *, make: bool = False) -> Watermark:
+    """What the deployment's sound carries, if marking is on. Raises as :func:`own_key`."""
+    return Watermark(payload_of(settings.watermark.payload), own_key(settings, make=make).id)
