@@ -1,7 +1,9 @@
 // The page: one button, what is being said, and how it goes. The call itself is in call.js.
 
 import { Call, CallError } from "./call.js";
+import { Capture } from "./capture.js";
 import { Level } from "./level.js";
+import { badge, CheckDialog } from "./provenance.js";
 
 const $ = (id) => document.getElementById(id);
 const page = document.body;
@@ -27,6 +29,11 @@ let sounding = false; // a response is heard, or waits because you may be interr
 const items = new Map(); // item id -> { bubble, note }
 const responses = new Map(); // response id -> item id
 const level = new Level();
+const capture = new Capture();
+const clips = new Map(); // response id -> what was received of its sound
+const accessKey = () => sessionStorage.getItem("key") ?? "";
+const checks = new CheckDialog($("check"), accessKey);
+const TAIL_MS = 300; // the last sound is still on its way through the browser
 
 function setState(next) {
   state = next;
@@ -89,6 +96,19 @@ function settle() {
   if (state === "hearing" || state === "thinking") setState(sounding ? "speaking" : owed ? "thinking" : "listening");
 }
 
+/** Puts a badge on an answer that was heard; pressing it checks what was received. */
+function offerCheck(responseId) {
+  const clip = clips.get(responseId);
+  const item = items.get(responses.get(responseId));
+  clips.delete(responseId);
+  if (!clip || !item || !capture.working) return;
+  setTimeout(() => {
+    capture.end(clip);
+    item.row.append(badge(clip, accessKey));
+    item.row.scrollIntoView({ block: "end" });
+  }, TAIL_MS);
+}
+
 const handlers = {
   "session.created"({ session }) {
     $("model").textContent = session.model ?? "";
@@ -126,7 +146,8 @@ const handlers = {
     const text = item.content?.find((part) => part.type === "input_text")?.text;
     if (item.role === "user" && text) setText(item.id, "user", text);
   },
-  "response.created"() {
+  "response.created"({ response }) {
+    clips.set(response.id, capture.begin());
     generating = true;
     owed = true;
     if (state === "listening") setState("thinking");
@@ -140,12 +161,14 @@ const handlers = {
     sounding = true;
     if (state !== "hearing") setState("speaking");
   },
-  "output_audio_buffer.stopped"() {
+  "output_audio_buffer.stopped"({ response_id }) {
     sounding = false;
+    offerCheck(response_id);
     if (state === "speaking") setState("listening");
   },
-  "output_audio_buffer.cleared"() {
+  "output_audio_buffer.cleared"({ response_id }) {
     sounding = false;
+    offerCheck(response_id);
     if (state === "speaking") setState("listening");
   },
   "conversation.item.truncated"({ item_id }) {
@@ -187,13 +210,15 @@ async function startCall({ withMicrophone }) {
   setMuted(false);
   setState("connecting");
   level.open();
-  const mine = new Call(sessionStorage.getItem("key") ?? "", $("voice").value);
+  capture.open();
+  const mine = new Call(accessKey(), $("voice").value);
   call = mine;
   mine.addEventListener("event", ({ detail }) => handlers[detail.type]?.(detail));
   mine.addEventListener("track", ({ detail }) => {
     speaker.srcObject = detail;
     speaker.play().catch(() => showAlert("The browser does not let this page play sound. Press Talk again."));
     level.listen("output", detail);
+    capture.listen(detail);
   });
   mine.addEventListener("ended", ({ detail }) => call === mine && endCall(detail));
   try {
@@ -212,6 +237,8 @@ function endCall(error) {
   call = null;
   setMuted(false);
   level.close();
+  capture.close();
+  clips.clear();
   speaker.srcObject = null;
   for (const [id, { bubble }] of items) if (!bubble.textContent) dropItem(id);
   if (!items.size) page.classList.add("empty");
@@ -288,6 +315,7 @@ $("key-form").addEventListener("submit", async (event) => {
   startCall({ withMicrophone: !typedOnly });
 });
 
+$("check-open").addEventListener("click", () => checks.open());
 $("alert-close").addEventListener("click", () => showAlert(""));
 addEventListener("pagehide", () => call?.end());
 

@@ -17,13 +17,16 @@ from aiohttp import web
 from tests.cascade_double import DoubleCascade
 from tests.clients import speaking_cascade
 from tests.clients.speaking_cascade import SpeakingCascade
-from voicechat.faces import realtime_ws, webrtc
+from voicechat.contract.cascade import Watermark
+from voicechat.faces import provenance, realtime_ws, webrtc
 from voicechat.faces.admission import admission
 from voicechat.faces.app import FaceSettings, create_app
 from voicechat.faces.realtime_shell import Shell
 from voicechat.media.ice import IceSettings
 from voicechat.media.rtc import Peer, PeerSettings
+from voicechat.provenance import Checker
 from voicechat.realtime.session import Session
+from voicechat.watermark.keys import Key
 
 WEB = Path(__file__).resolve().parents[2] / "web"
 ANSWER = "Paris is the capital of France, and it lies on the river Seine."
@@ -53,6 +56,7 @@ async def main() -> None:
     parser.add_argument("--heartbeat", type=float, default=20.0, help="of WebSocket connections, in seconds")
     parser.add_argument("--consent", type=float, default=30.0, help="how long a call may leave checks unanswered, in s")
     parser.add_argument("--speaking", type=Path, help="a file of tests.clients.speaking_cascade: hears and speaks")
+    parser.add_argument("--marked", nargs=2, metavar=("KEY", "PAYLOAD"), help="the spoken sound is marked so")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     ice = IceSettings(interfaces=("none",), loopback=True)
@@ -68,10 +72,16 @@ async def main() -> None:
     )
     if arguments.speaking is not None:
         cascade = speaking_cascade.load(arguments.speaking)
+    extensions = [functools.partial(webrtc.setup, settings=settings), lambda app, _: watch(app, cascade)]
+    if arguments.marked is not None and isinstance(cascade, SpeakingCascade):
+        key = Key.parse(arguments.marked[0])
+        cascade.watermark = Watermark(int(arguments.marked[1]), key.id)
+        limits = provenance.CheckLimits(max_bytes=64 << 20, max_checks=4)
+        extensions.append(functools.partial(provenance.setup, checker=Checker([key]), limits=limits))
     app = create_app(
         cascade,
         FaceSettings(web_dir=WEB, api_keys=(arguments.key,) if arguments.key else ()),
-        extensions=[functools.partial(webrtc.setup, settings=settings), lambda app, _: watch(app, cascade)],
+        extensions=extensions,
     )
     face = app[realtime_ws.WS_FACE]
     face._settings = dataclasses.replace(
