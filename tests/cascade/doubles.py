@@ -285,6 +285,7 @@ class VoiceBoxDouble(StageDouble):
 
     def _reset(self) -> None:
         super()._reset()
+        self.withhold = 0  # of so many chunks from now on the sound can't be marked
         self.held: dict[int, np.ndarray] = {}
         self.given: dict[int, int] = {}
 
@@ -304,6 +305,11 @@ class VoiceBoxDouble(StageDouble):
     def go_on(self, work: Work) -> None:
         message = work.message
         del self.work[message.id]
+        if self.withhold and not message.last:
+            self.withhold -= 1
+            del self.held[message.id]
+            self.outbox.append(Failed(message.id, "The sound is withheld."))
+            return
         new = codes_of(message.steps)[message.left : message.left + message.emit]
         assert len(new) == message.emit
         assert self.pool is not None

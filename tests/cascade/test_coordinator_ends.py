@@ -34,6 +34,23 @@ def test_a_full_pool_lets_wait_and_then_refuses() -> None:
     simulated(body, timeout=1.0, waiting=3)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_sound_that_is_withheld_fails_its_reply_alone(seed: int) -> None:
+    """One clear error for the one reply; its place goes to the next, and the others are heard to their ends."""
+
+    async def body(world: World) -> None:
+        callers = [world.speak("one two three four five six seven eight") for _ in range(4)]
+        voicebox = world.stages["voicebox"]
+        voicebox.withhold = 1  # type: ignore[attr-defined]
+        await world.all_ended()
+        failed = [caller for caller in callers if caller.error is not None]
+        assert len(failed) == 1 and isinstance(failed[0].error, StageFailed)
+        assert str(failed[0].error) == "The sound is withheld." and failed[0].error.stage == "voicebox"
+        assert all(caller.finished is not None for caller in callers if caller is not failed[0])
+
+    simulated(body, seed)
+
+
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("name", list(DOUBLES))
 def test_a_death_fails_what_was_inside_and_heals(name: str, seed: int) -> None:
