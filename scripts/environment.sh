@@ -11,6 +11,7 @@
 ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 CPU_INDEX=https://download.pytorch.org/whl/cpu
 STRAYS=(torchvision torchaudio torchcodec)
+TORCHVISION=torchvision==0.28.0
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -98,6 +99,7 @@ print(next(entry for entry in extras["cpu"] if entry.startswith("torch==")))' "$
     if [[ $device == cpu ]]; then
         # vLLM asks for these, uses them for nothing that we do, and their builds on PyPI do not fit torch's CPU build
         "$VENV/bin/python" -m pip uninstall --quiet --yes "${STRAYS[@]}"
+        install_vision
     fi
     "$VENV/bin/python" -c 'import torch, voicechat' || die "the new environment does not work; remove $VENV and try again"
 }
@@ -118,6 +120,24 @@ make_node_clients() {
     else
         say "npm could not install them, tests that need them are skipped"
     fi
+}
+
+# install_vision: torchvision, for models with eyes, into a folder that only their processes look into. PyPI's build is for
+# CUDA; beside torch's CPU build its compiled operators are missing, but it imports once those that it names are declared.
+install_vision() {
+    local folder=$VENV/vision
+    rm -rf -- "$folder"
+    if ! pip_install --quiet --no-deps --only-binary=:all: --target "$folder" "$TORCHVISION"; then
+        say "$TORCHVISION could not be installed: models with eyes will not run"
+        return
+    fi
+    cat >>"$folder/torchvision/extension.py" <<'END'
+
+
+if not _has_ops():
+    for _name in ("nms", "qnms"):
+        torch.library.define(f"torchvision::{_name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+END
 }
 
 # install_cpu_torch torch==X: only ever the build marked "+cpu", which PyPI itself does not have. So it is either

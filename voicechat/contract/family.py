@@ -443,6 +443,7 @@ class DecoderPlace:
 
     ``device``: torch's; ``graphs``: capture CUDA graphs. ``lengths``: the chunk lengths, in steps with context, that
     replies are made of, ``max_batch``: most chunks at once; all of these are to be warm before the first reply.
+    ``slots``: chunks name slots below it.
     """
 
     device: Any
@@ -450,6 +451,7 @@ class DecoderPlace:
     threads: int
     max_batch: int
     lengths: Sequence[int]
+    slots: int = 1
 
 
 class Decoded(NamedTuple):

@@ -199,8 +199,9 @@ class Talker(EngineHost):
 
         config, request = self.config, reply.utterance.request()
         most = config.max_model_len - 1 - len(request.ids)
+        seeded = {} if reply.seed is None else {"seed": reply.seed}
         return engine_prompt(request.ids), sampling_params(
-            {"slot": reply.slot, "ack": ack, "prompt": len(request.ids), **request.facts},
+            {"slot": reply.slot, "ack": ack, "prompt": len(request.ids), **seeded, **request.facts},
             **config.sampling,
             seed=reply.seed,
             max_tokens=most if request.max_tokens is None else min(most, request.max_tokens),

@@ -108,6 +108,7 @@ class VoiceBox(Host):
             threads=config.threads,
             max_batch=config.max_batch,
             lengths=config.shapes,
+            slots=config.pool.slots,
         )
         self._decoder = find_family(config.family).voicebox(config.model, place)
         self._make_marker = self._load_marker(config)
