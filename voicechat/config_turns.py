@@ -35,7 +35,10 @@ class BargeInSection(Section):
     client_window_ms: int = Field(default=160, ge=20, description="... within so long")
     judge_ms: int = Field(default=400, ge=20, description="voice in a reply that is heard for what it means")
     judge_again_ms: int = Field(default=300, ge=20, description="voice after which it is heard again")
-    certain_ms: int = Field(default=1000, ge=20, description="voice that is a barge-in, whatever the words")
+    certain_ms: int = Field(default=1200, ge=20, description="voice that is a barge-in, whatever the words")
+    short_ms: int = Field(default=600, ge=0, description="less voice is often misheard, and then no barge-in")
+    short_words: int = Field(default=2, ge=1, description="... unless it has so many words that no listener says")
+    partial_words: int = Field(default=3, ge=1, description="so many make a barge-in while the user still speaks")
     afterthought_ms: int = Field(default=480, ge=20, description="silence after a backchannel: no 'but' follows")
     undecided_ms: int = Field(default=500, ge=20, description="silence for which a held reply waits for the ASR")
 

@@ -70,7 +70,7 @@ def test_a_cough_where_the_server_plays_makes_it_wait_and_go_on():
     bench.play(0.2)
     assert bench.played == before + 4800, "on from the very sample"
     assert "output_audio_buffer.cleared" not in bench.kinds()
-    bench.hear(1.0, True)
+    bench.hear(1.2, True)
     assert "output_audio_buffer.cleared" in bench.kinds() and not bench.held, "too much to be nothing"
     assert bench.all("conversation.item.truncated")[0]["audio_end_ms"] == 1200
     bench.check()
@@ -202,7 +202,7 @@ def test_a_reply_that_waits_goes_on_if_it_may_not_be_interrupted_any_more():
 
 def test_a_listener_who_goes_on_to_speak_stops_the_reply():
     bench = interrupted_by("Yeah.")
-    bench.hear(0.7, True)
+    bench.hear(0.9, True)
     assert "output_audio_buffer.cleared" in bench.kinds()
     bench.check()
 

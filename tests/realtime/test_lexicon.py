@@ -57,6 +57,12 @@ def test_what_is_no_backchannel(text):
     assert not ENGLISH.is_backchannel(text)
 
 
+def test_barge_ins_however_little_is_said():
+    assert all(ENGLISH.is_barge_in(text, 3) for text in ["Stop.", "Okay, but", "No, wait.", "It is not true"])
+    assert not any(ENGLISH.is_barge_in(text, 3) for text in ["Yeah.", "", "Shimmer.", "You have."])
+    assert ENGLISH.is_barge_in("You have.", 2) and not ENGLISH.is_barge_in("Yeah, share.", 2)
+
+
 def test_a_listener_may_go_on():
     assert all(ENGLISH.may_go_on(text) for text in ["Okay.", "Yeah.", "Mm, right", "I see"])
     assert not any(ENGLISH.may_go_on(text) for text in ["Mm-hm.", "Uh-huh", "", "..."])
@@ -82,6 +88,7 @@ def test_every_language_has_its_words():
     for language in languages():
         words = lexicon(language)
         assert words.backchannels and words.hums and words.open_words and words.hums <= words.backchannels
+        assert words.barge_ins and not words.barge_ins & words.backchannels
 
 
 def test_an_unknown_language_has_punctuation():

@@ -123,7 +123,7 @@ def test_long_speech_is_an_interruption_whatever_the_words():
     assert talk.jobs, "asked already, in the middle of it"
     talk.understand("Yeah yeah")
     assert not talk.cancelled
-    talk.hear(0.6, True)
+    talk.hear(0.8, True)
     assert talk.cancelled == [1]
     talk.check()
 

@@ -38,7 +38,7 @@ class Lexicon:
 
     ``backchannels`` are what listeners say; after those of them that are ``hums`` nothing else is said.
     ``backchannel_phrases`` are the same of several words, and so is each of ``backchannel_heads`` before one of
-    ``backchannel_tails`` ("that's right").
+    ``backchannel_tails`` ("that's right"). With one of ``barge_ins`` a speaker takes the floor, however little is said.
     """
 
     open_words: frozenset[str] = frozenset()
@@ -54,6 +54,7 @@ class Lexicon:
     backchannel_phrases: tuple[tuple[str, ...], ...] = ()
     backchannel_heads: tuple[tuple[str, ...], ...] = ()
     backchannel_tails: frozenset[str] = frozenset()
+    barge_ins: frozenset[str] = frozenset()
 
     def is_complete(self, text: str) -> bool:
         """True if nothing seems to be missing after ``text``."""
@@ -78,6 +79,17 @@ class Lexicon:
 
         A word counts once, however often it is said: the ASR hears a drawn "yeah, yeah" as a whole row of them.
         """
+        left = self._said(text)
+        return len(left) <= _MOST_BACKCHANNELS and left <= self.backchannels
+
+    def is_barge_in(self, text: str, words: int) -> bool:
+        """True if ``text`` is certain to be more than a backchannel that the ASR did not understand: it has one of the
+        words with which speakers take the floor, or as many as ``words`` different ones that no listener says."""
+        left = self._said(text) - self.backchannels
+        return bool(left & self.barge_ins) or len(left) >= words
+
+    def _said(self, text: str) -> set[str]:
+        """The words of ``text`` but for listeners' phrases."""
         words, left, at = _words(text), set[str](), 0
         while at < len(words):
             if skip := self._phrase_at(words, at):
@@ -85,7 +97,7 @@ class Lexicon:
                 continue
             left.add(words[at])
             at += 1
-        return len(left) <= _MOST_BACKCHANNELS and left <= self.backchannels
+        return left
 
     def may_go_on(self, text: str) -> bool:
         """True if a listener who said ``text`` may be about to say more: "okay, but"; nobody goes on after "mm-hm"."""

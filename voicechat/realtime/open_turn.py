@@ -78,7 +78,7 @@ class OpenTurn:
         if session.asr.is_hypothesis(job):
             self._supposed(text)
         elif session.asr.is_partial(job):
-            if session.weighing and not session.lexicon.is_backchannel(text):
+            if session.weighing and session.lexicon.is_barge_in(text, self._policy.barge_in.partial_words):
                 session.yield_to_user()
             self._tell(text)
 
@@ -178,7 +178,7 @@ class OpenTurn:
     def _supposed(self, text: str) -> None:
         """The speaker pauses after ``text``: was it meant as a barge-in? Is it the end?"""
         session = self._session
-        if session.weighing and session.lexicon.is_backchannel(text):
+        if session.weighing and self._may_be_backchannel(text):
             if session.turn.may(Cue.MURMUR):
                 session.turn.feed(Cue.MURMUR)
             if not session.lexicon.may_go_on(text) or self._all_said(session.input.silence_ms):
@@ -192,6 +192,12 @@ class OpenTurn:
         if text and creates and session.limits.eager and session.owed is None:
             session.replies.speculate(session.spec(), text)
         self._expect_end()
+
+    def _may_be_backchannel(self, text: str) -> bool:
+        """True if what was said before a pause in a reply is a backchannel, or so short that it was misheard."""
+        words, policy = self._session.lexicon, self._policy.barge_in
+        short = self._session.input.voiced_ms < policy.short_ms
+        return words.is_backchannel(text) or (short and not words.is_barge_in(text, policy.short_words))
 
     def _expect_end(self) -> None:
         """Let the turn end after as much silence as is enough; but while nothing of the response could be heard anyway,

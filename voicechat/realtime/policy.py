@@ -63,6 +63,10 @@ class BargeInPolicy:
     So much voice in a reply is heard for what it means: ``judge_ms``, and again after ``judge_again_ms`` more;
     ``certain_ms`` are a barge-in, whatever the words. ``afterthought_ms`` of silence after a backchannel tell that no
     "but" follows. A held reply waits at most ``undecided_ms`` after the last voice for the ASR.
+
+    What is short is often misheard: a partial transcript must have ``partial_words`` different words that no listener
+    says to be a barge-in, and what was said before a pause, if it is less voice than ``short_ms``, ``short_words``;
+    unless it has one with which speakers take the floor ("stop"). The reply is silent meanwhile.
     """
 
     server_onset_ms: int = 160
@@ -71,7 +75,10 @@ class BargeInPolicy:
     client_window_ms: int = 160
     judge_ms: int = 400
     judge_again_ms: int = 300
-    certain_ms: int = 1000
+    certain_ms: int = 1200
+    short_ms: int = 600
+    short_words: int = 2
+    partial_words: int = 3
     afterthought_ms: int = 480
     undecided_ms: int = 500
 
