@@ -36,8 +36,8 @@ class BargeInSection(Section):
     judge_ms: int = Field(default=400, ge=20, description="voice in a reply that is heard for what it means")
     judge_again_ms: int = Field(default=300, ge=20, description="voice after which it is heard again")
     certain_ms: int = Field(default=1200, ge=20, description="voice that is a barge-in, whatever the words")
-    short_ms: int = Field(default=600, ge=0, description="less voice is often misheard, and then no barge-in")
-    short_words: int = Field(default=2, ge=1, description="... unless it has so many words that no listener says")
+    short_ms: int = Field(default=900, ge=0, description="less voice is often misheard, and then no barge-in")
+    short_words: int = Field(default=3, ge=1, description="... unless it has so many words that no listener says")
     partial_words: int = Field(default=3, ge=1, description="so many make a barge-in while the user still speaks")
     afterthought_ms: int = Field(default=480, ge=20, description="silence after a backchannel: no 'but' follows")
     undecided_ms: int = Field(default=500, ge=20, description="silence for which a held reply waits for the ASR")
@@ -67,10 +67,10 @@ _LOW = PatienceSection(
     judge_ms=300, least_ms=700, risk=0.02, complete_ms=1600, awaiting_ms=1700, unknown_ms=2500, limit_ms=8000
 )
 _MEDIUM = PatienceSection(
-    judge_ms=100, least_ms=320, risk=0.08, complete_ms=620, awaiting_ms=680, unknown_ms=1300, limit_ms=4000
+    judge_ms=100, least_ms=320, risk=0.15, complete_ms=620, awaiting_ms=680, unknown_ms=1300, limit_ms=4000
 )
 _HIGH = PatienceSection(
-    judge_ms=100, least_ms=240, risk=0.2, complete_ms=440, awaiting_ms=500, unknown_ms=700, limit_ms=2000
+    judge_ms=100, least_ms=240, risk=0.3, complete_ms=440, awaiting_ms=500, unknown_ms=700, limit_ms=2000
 )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from tests.realtime.bench import Bench
-from voicechat.realtime.policy import EndpointingPolicy, Patience, TurnPolicy
+from voicechat.realtime.policy import EndpointingPolicy, TurnPolicy
 
 POLICY = EndpointingPolicy()
 EAGERNESS = ("low", "medium", "auto", "high")
@@ -18,13 +19,12 @@ def test_limits_are_those_of_the_protocol():
 
 
 WHOLE = "What time is it in Tokyo right now?"
-PATIENT = TurnPolicy(
-    endpointing=EndpointingPolicy(
-        auto=Patience(
-            judge_ms=100, least_ms=320, risk=1e-6, complete_ms=620, awaiting_ms=680, unknown_ms=1300, limit_ms=4000
-        )
-    )
-)
+
+
+def with_risk(risk: float) -> TurnPolicy:
+    """A policy that takes so much risk of cutting off."""
+    auto = dataclasses.replace(EndpointingPolicy().auto, risk=risk)
+    return TurnPolicy(endpointing=EndpointingPolicy(auto=auto))
 
 
 def listening(eagerness: str = "auto", **limits: Any) -> Bench:
@@ -95,7 +95,7 @@ def test_server_vad_does_not_care():
 
 
 def test_a_long_silence_is_judged_again():
-    bench = listening(judged=True, policy=PATIENT)
+    bench = listening(judged=True, policy=with_risk(1e-6))
     bench.hear(0.6, True)
     bench.hear(0.3, False)
     bench.understand("I would like")
@@ -153,7 +153,7 @@ def test_the_sound_is_judged_before_the_pause_with_silence_made_up():
 
 
 def test_a_silence_that_becomes_no_pause_is_judged_for_nothing():
-    bench = listening(judged=True)
+    bench = listening(judged=True, policy=with_risk(0.05))
     bench.hear(0.6, True)
     bench.hear(0.12, False)
     (first,) = bench.judgements
@@ -165,7 +165,7 @@ def test_a_silence_that_becomes_no_pause_is_judged_for_nothing():
     bench.hear(0.14, False)
     bench.understand(WHOLE)
     bench.say("Hi")
-    bench.hear(0.12, False)
+    bench.hear(0.2, False)
     assert "input_audio_buffer.committed" not in bench.kinds(), "only the new silence counts"
 
 
@@ -199,7 +199,7 @@ def test_without_a_judge_the_words_decide():
     bench.say("Hi")
     bench.judge(None)
     patience = POLICY.patience("auto")
-    assert patience.least_ms < 1000 * (0.26 + until_committed(bench)) <= patience.complete_ms
+    assert patience.least_ms <= round(1000 * (0.26 + until_committed(bench))) <= patience.complete_ms
     bench.hear(0.6, True)
     bench.hear(0.3, False)
     assert not bench.judgements, "it is not asked again"

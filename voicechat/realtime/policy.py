@@ -76,8 +76,8 @@ class BargeInPolicy:
     judge_ms: int = 400
     judge_again_ms: int = 300
     certain_ms: int = 1200
-    short_ms: int = 600
-    short_words: int = 2
+    short_ms: int = 900
+    short_words: int = 3
     partial_words: int = 3
     afterthought_ms: int = 480
     undecided_ms: int = 500
@@ -132,9 +132,9 @@ class EndpointingPolicy:
     """
 
     low: Patience = Patience(300, 700, 0.02, 1600, 1700, 2500, 8000)
-    medium: Patience = Patience(100, 320, 0.08, 620, 680, 1300, 4000)
-    auto: Patience = Patience(100, 320, 0.08, 620, 680, 1300, 4000)
-    high: Patience = Patience(100, 240, 0.2, 440, 500, 700, 2000)
+    medium: Patience = Patience(100, 320, 0.15, 620, 680, 1300, 4000)
+    auto: Patience = Patience(100, 320, 0.15, 620, 680, 1300, 4000)
+    high: Patience = Patience(100, 240, 0.3, 440, 500, 700, 2000)
     again_ms: tuple[int, ...] = (1000, 2000, 4000)
     made_up_ms: int = 240
     retake_ms: int = 900

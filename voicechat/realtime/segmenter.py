@@ -198,6 +198,8 @@ class Segmenter:
             self._ended.frames.append(frame)
         window = _frames(settings.strict_window_ms if self.strict else settings.onset_window_ms)
         needed = _frames(settings.strict_onset_ms if self.strict else settings.onset_ms)
+        if self._ended is not None and not self.strict:
+            needed = min(needed, _frames(settings.resume_ms))  # as if the pause had gone on
         recent.append((frame, voiced))
         while len(recent) > window + _frames(settings.prefix_ms):
             recent.popleft()
