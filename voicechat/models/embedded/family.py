@@ -28,6 +28,8 @@ from voicechat.models.embedded.projection import check_projection, projection_fi
 from voicechat.models.embedded.settings import EmbeddedSettings
 from voicechat.models.embedded.thinker import SYSTEM_PROMPT, EmbeddedThinker
 from voicechat.models.folder import context_length, has_chat_template, hidden_size
+from voicechat.reading.pronunciations import PronunciationsError
+from voicechat.reading.pronunciations import load as load_pronunciations
 
 TALKER_RECIPE = 1
 """Raise this when the export changes otherwise than by its files, so that folders made before are made again."""
@@ -90,6 +92,7 @@ class EmbeddedFamily:
                 "weights": str(weights),
                 "thinker": own,
                 "projection": None if projection is None else str(projection_file(projection)),
+                "reading": _reading(model),
             },
             voicebox={"weights": str(weights)},
         )
@@ -109,6 +112,16 @@ class EmbeddedFamily:
         from voicechat.models.embedded.decoder import make_decoder
 
         return make_decoder(given["weights"], place)
+
+
+def _reading(model: EmbeddedSettings) -> dict[str, Any]:
+    """The fields of ``Options``, as plain data for another process."""
+    mine = model.reading
+    try:
+        words = {} if mine.pronunciations is None else load_pronunciations(mine.pronunciations.expanduser())
+    except PronunciationsError as error:
+        raise FamilyError(f"model.reading.pronunciations: {error}") from None
+    return {"code": mine.code, "tables": mine.tables, "emoji": mine.emoji, "pronunciations": dict(words)}
 
 
 def _thinker(model: EmbeddedSettings) -> Folder:

@@ -189,11 +189,15 @@ _IPA = (
 )  # fmt: skip
 
 
+_VOWELS = "æɐɑɒəɛɜɪɔʊʌiuAIOWYᵻᵊ"
+
+
 def from_ipa(ipa: str) -> str:
-    """IPA as dictionaries write it to the phonemes of the lexicon, which has single letters for diphthongs."""
+    """IPA as dictionaries write it to the phonemes of the lexicon, which has single letters for diphthongs, and the mark
+    of stress before the vowel, not before its syllable."""
     for written, symbol in _IPA:
         ipa = ipa.replace(written, symbol)
-    return ipa
+    return re.sub(rf"([ˈˌ])([^{_VOWELS}\s]+)", r"\2\1", ipa)
 
 
 def _for_lexicon(text: str) -> list[str]:
@@ -203,8 +207,8 @@ def _for_lexicon(text: str) -> list[str]:
 class TextFrontend:
     """A Thinker's pieces of text, token by token, to rows."""
 
-    def __init__(self) -> None:
-        self._reader = Reader()
+    def __init__(self, options: Options | None = None) -> None:
+        self._reader = Reader(options)
         self._ends: list[int] = []
 
     def push(self, piece: str) -> list[Row]:

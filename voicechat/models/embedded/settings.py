@@ -35,9 +35,21 @@ class TalkerModelSettings(Section):
     )
 
 
+class ReadingSettings(Section):
+    """How text is read aloud where it is not words; ``docs/reading.md`` has the rules."""
+
+    code: Literal["announce", "skip"] = Field(default="announce", description="blocks of code")
+    tables: Literal["announce", "skip"] = Field(default="announce", description="tables")
+    emoji: Literal["silent", "name"] = "silent"
+    pronunciations: Path | None = Field(
+        default=None, description="YAML file of words and how they are read: other words, or /IPA/"
+    )
+
+
 class EmbeddedSettings(ModelSettings):
     """What is served under which name."""
 
     thinker: ThinkerModelSettings = ThinkerModelSettings()
     talker: TalkerModelSettings = TalkerModelSettings()
+    reading: ReadingSettings = ReadingSettings()
     weights: Path | None = Field(default=None, description="Talker and VoiceBox; unset: those in the package")

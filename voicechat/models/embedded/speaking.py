@@ -15,6 +15,7 @@ from voicechat.contract.family import Conditioning, EngineModel, Said, TalkerIns
 from voicechat.models.embedded import frontend
 from voicechat.models.embedded.progress import Progress
 from voicechat.models.embedded.talker import ADVANCES, BOS, EOS, RIGHT, split
+from voicechat.reading.normaliser import Options
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +35,16 @@ class EmbeddedTalker:
     stop_ids = (EOS,)
 
     def __init__(
-        self, *, folder: str, dtype: str, weights: str, thinker: str | None = None, projection: str | None = None
+        self,
+        *,
+        folder: str,
+        dtype: str,
+        weights: str,
+        thinker: str | None = None,
+        projection: str | None = None,
+        reading: Mapping[str, Any] | None = None,
     ) -> None:
+        self._reading = Options(**(reading or {}))
         self.engine = EngineModel(folder=folder, dtype=dtype)
         self._weights, self._thinker, self._projection = weights, thinker, projection
 
@@ -45,7 +54,7 @@ class EmbeddedTalker:
 
     def utterance(self, voice: int, *, max_rows: int, max_text_rows: int) -> EmbeddedUtterance:
         """See :class:`voicechat.contract.family.TalkerModel`."""
-        return EmbeddedUtterance(voice, max_rows, max_text_rows)
+        return EmbeddedUtterance(voice, max_rows, max_text_rows, self._reading)
 
     def pace(self, facts: Mapping[str, int]) -> EmbeddedPace:
         """See :class:`voicechat.contract.family.TalkerModel`."""
@@ -86,12 +95,12 @@ class EmbeddedPace:
 class EmbeddedUtterance:
     """See :class:`voicechat.contract.family.Utterance`. Text is read a little ahead of the Talker, in windows."""
 
-    def __init__(self, voice: int, max_rows: int, max_text_rows: int) -> None:
+    def __init__(self, voice: int, max_rows: int, max_text_rows: int, reading: Options | None = None) -> None:
         self._voice = voice
         self._max_rows = max_rows
         self._lookahead = min(LOOKAHEAD, max_text_rows // 8)
         self._much = max_text_rows // 4
-        self._frontend = frontend.TextFrontend()
+        self._frontend = frontend.TextFrontend(reading)
         self._progress = Progress()
         self._unread: deque[str] = deque()
         self._closed = False
