@@ -193,8 +193,10 @@ _VOWELS = "æɐɑɒəɛɜɪɔʊʌiuAIOWYᵻᵊ"
 
 
 def from_ipa(ipa: str) -> str:
-    """IPA as dictionaries write it to the phonemes of the lexicon, which has single letters for diphthongs, and the mark
-    of stress before the vowel, not before its syllable."""
+    """IPA as dictionaries write it to the phonemes of the lexicon.
+
+    These have single letters for diphthongs, and the mark of stress before the vowel, not before its syllable.
+    """
     for written, symbol in _IPA:
         ipa = ipa.replace(written, symbol)
     return re.sub(rf"([ˈˌ])([^{_VOWELS}\s]+)", r"\2\1", ipa)
