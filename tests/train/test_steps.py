@@ -24,12 +24,13 @@ from voicechat.models.embedded.weights import (
     random_weights,
 )
 from voicechat.train.cli import TINY_TALKER, add_arguments, main, thinker_paths, tiny_voicebox_plan
+from voicechat.train.coded import CODES_FILE
 from voicechat.train.common import Work
 from voicechat.train.evaluate import Said, decode_chunked, load_items
 from voicechat.train.pack import pack_decoder
 from voicechat.train.spectrum import lift_noise
 from voicechat.train.thinkers import TrainingThinker
-from voicechat.train.voicebox import CODES_FILE, DECODER_FILE, ENCODER_FILE, PLAIN_DECODER_FILE, voicebox_step
+from voicechat.train.voicebox import DECODER_FILE, ENCODER_FILE, PLAIN_DECODER_FILE, voicebox_step
 
 
 def run(*arguments: str) -> int:

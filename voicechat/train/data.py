@@ -15,9 +15,9 @@ from torch import Tensor
 
 from voicechat.models.embedded.talker import ADVANCES, BOS, EOS, LEFT, NONE_SYMBOL, RIGHT
 from voicechat.train.alignment import Ints, pointers
+from voicechat.train.coded import CODES_FILE
 from voicechat.train.common import Work, is_held_out
 from voicechat.train.texts import hidden_path
-from voicechat.train.voicebox import CODES_FILE
 
 logger = logging.getLogger("voicechat.train")
 

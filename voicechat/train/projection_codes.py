@@ -11,10 +11,10 @@ import torch
 from voicechat.models.embedded.frontend import token_at
 from voicechat.models.embedded.talker import ADVANCES, EOS
 from voicechat.train.alignment import pointers
+from voicechat.train.coded import CODES_FILE
 from voicechat.train.common import HELD_OUT, Work, is_held_out
 from voicechat.train.data import load_codes, spoken_clips
 from voicechat.train.projection_data import FEWEST, ServedThinker, Spoken, gather_states
-from voicechat.train.voicebox import CODES_FILE
 
 logger = logging.getLogger("voicechat.train")
 

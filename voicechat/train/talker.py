@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from voicechat.models.embedded.talker import ADVANCES, BOS, CODES, TalkerNet
 from voicechat.models.embedded.voicebox import VoiceBoxNet
 from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig
+from voicechat.train.coded import CODES_FILE
 from voicechat.train.common import (
     Budget,
     Curve,
@@ -35,7 +36,7 @@ from voicechat.train.common import (
 )
 from voicechat.train.data import IGNORED, Batch, TalkerClip, TalkerData
 from voicechat.train.generate import Prompt, generate
-from voicechat.train.voicebox import CODES_FILE, DECODER_FILE
+from voicechat.train.voicebox import DECODER_FILE
 
 logger = logging.getLogger("voicechat.train")
 

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voicechat.models.embedded.voicebox import CODES, FRAMES_PER_TOKEN, TOKEN_SAMPLES, VoiceBoxNet, load_voicebox
+from voicechat.models.embedded.voicebox import TOKEN_SAMPLES, VoiceBoxNet, load_voicebox
 from voicechat.models.embedded.weights import VoiceBoxConfig, load_tensors, load_voice_config, save_tensors
-from voicechat.train.arena import Arena, Clip, Held
-from voicechat.train.codec import LABELS, Discriminators, Encoder, Listener, MelLoss, PhonemeHead, ValleyLoss
+from voicechat.train.arena import Arena
+from voicechat.train.codec import Discriminators, Encoder, Listener, MelLoss, PhonemeHead, ValleyLoss
+from voicechat.train.coded import CodedSpeech
 from voicechat.train.common import (
     VOICES_FILE,
     Budget,
@@ -39,7 +39,6 @@ from voicechat.train.common import (
     save_training,
     to_pcm,
     wait_for,
-    write_arrays,
 )
 from voicechat.train.gan import (
     MEL_WEIGHT,
@@ -48,7 +47,6 @@ from voicechat.train.gan import (
     Critics,
     Pull,
     VoiceMeans,
-    empty_window,
     gan_step,
     make,
     pitch_loss,
@@ -56,11 +54,10 @@ from voicechat.train.gan import (
     wave_loss,
 )
 from voicechat.train.graphed import GraphedStep, make_optimizer, set_rate
-from voicechat.train.spectrum import add_to_spectrum, lift_noise, spectrum_difference
+from voicechat.train.spectrum import lift_noise
 
 logger = logging.getLogger("voicechat.train")
 
-CODES_FILE = "codes.npz"
 DECODER_FILE = "decoder.pt"
 PLAIN_DECODER_FILE = "decoder-plain.pt"
 """The decoder as it was before the GAN."""
@@ -136,6 +133,8 @@ class VoiceBoxTraining:
         self.work, self.plan, self.device, self.watch = work, plan, device, watch
         self.begun = time.monotonic()
         self.arena = Arena(work, plan.hours, device, plan.held_out)
+        self.speech = CodedSpeech(work, self.arena, plan.batch, plan.window, device)
+        self.window = self.speech.window
         self.encoder = Encoder(plan.encoder_width, plan.encoder_blocks).to(device)
         self.decoder = self._first_decoder().to(device)
         self.phonemes = PhonemeHead().to(device)
@@ -143,8 +142,6 @@ class VoiceBoxTraining:
         self.mel = MelLoss().to(device)
         self.valleys = ValleyLoss().to(device)
         self.capture = plan.capture and device.type == "cuda"
-        self.window = empty_window(plan.batch, plan.window, device)
-        self.arena_codes = torch.zeros(0, dtype=torch.int16)
 
     def _first_decoder(self) -> VoiceBoxNet:
         names = self.work.voices()
@@ -220,7 +217,7 @@ class VoiceBoxTraining:
         curve, recent = Curve(self.work, "voicebox-codec"), RunningMean()
         for number in budget.run():
             set_rate(optimizer, 5e-4 * budget.rate(min(400, plan.codec_steps // 10), 0.05))
-            self._draw(plan.batch)
+            self.speech.draw(plan.batch)
             recent.add(graphed())
             if number % 50 == 49 and not self.arena.complete:
                 self.arena.poll(6)
@@ -240,118 +237,26 @@ class VoiceBoxTraining:
         loss = F.cross_entropy(logits.float().flatten(0, 2), labels.flatten())
         return loss, torch.stack((loss.detach(), (logits.argmax(-1) == labels).float().mean()))
 
-    def _draw(self, count: int) -> None:
-        """New speech into the first ``count`` sequences of the window, with its codes if they are known yet."""
-        plan, arena, window = self.plan, self.arena, self.window[:count]
-        starts = arena.draw(count, plan.window)
-        window.sound.copy_(arena.windows(starts * TOKEN_SAMPLES, window.sound.shape[1]))
-        index = starts[:, None] + torch.arange(plan.window, device=self.device)
-        window.voices.copy_(arena.voices[index])
-        window.symbols.copy_(arena.symbols[index])
-        if len(self.arena_codes):
-            window.codes.copy_(self.arena_codes[index])
-        index = starts[:, None] * LABELS + torch.arange(plan.window * LABELS, device=self.device)
-        window.labels.copy_(arena.labels[index].unflatten(1, (plan.window, LABELS)))
-        track = arena.tracks(starts * FRAMES_PER_TOKEN, window.pitch.shape[1])
-        for kept, new in zip((window.pitch, window.middles, window.voiced), track, strict=True):
-            kept.copy_(new)
-
     # Phase 2: codes.
 
-    @torch.inference_mode()
     def _encode(self) -> None:
-        self.encoder.eval()
         torch.backends.cudnn.benchmark = False
-        silence = self._codes_of(torch.zeros(1, 32 * TOKEN_SAMPLES, device=self.device))[0, 16]
-        self.arena_codes = silence.repeat(self.arena.tokens + self.plan.window).to(torch.int16)
-        made: list[tuple[Clip, Tensor]] = []
-        clips = sorted(self.arena.clips, key=lambda clip: clip.tokens)
-        for start in range(0, len(clips), 128):
-            part = clips[start : start + 128]
-            length = max(clip.tokens for clip in part) * TOKEN_SAMPLES
-            firsts = torch.tensor([clip.token * TOKEN_SAMPLES for clip in part], device=self.device)
-            ends = torch.tensor([clip.tokens * TOKEN_SAMPLES for clip in part], device=self.device)
-            inside = torch.arange(length, device=self.device) < ends[:, None]
-            index = (firsts[:, None] + torch.arange(length, device=self.device)).clamp(max=len(self.arena.sound) - 1)
-            codes = self._codes_of(self.arena.sound[index].float() / 32768 * inside).to(torch.int16)
-            for row, clip in enumerate(part):
-                own = codes[row, : clip.tokens]
-                self.arena_codes[clip.token : clip.token + clip.tokens] = own
-                made.append((clip, own.cpu()))
-        for held in self.arena.held:
-            made.append((held.clip, self._codes_of(self._held_sound(held))[0].to(torch.int16).cpu()))
-        every = torch.cat([codes for _, codes in made]).long()
-        share = torch.bincount(every, minlength=CODES).float() / len(every)
-        perplexity = torch.exp(-(share * torch.log(share + 1e-9)).sum()).item()
-        logger.info("voicebox: %d codes, perplexity %.0f, %d in use", len(every), perplexity, int((share > 0).sum()))
-        write_arrays(
-            self.work.file(CODES_FILE),
-            voice=np.asarray([clip.voice for clip, _ in made], np.int64),
-            text_set=np.asarray([clip.text_set for clip, _ in made]),
-            index=np.asarray([clip.index for clip, _ in made], np.int64),
-            counts=np.asarray([len(codes) for _, codes in made], np.int64),
-            codes=np.concatenate([codes.numpy() for _, codes in made]),
-        )
-        logger.info("voicebox: held-out mel L1 after the codec phase %.4f", self._held_loss())
+        self.speech.encode(self.encoder)
+        loss = self.speech.held_loss(self.encoder, self.decoder)
+        logger.info("voicebox: held-out mel L1 after the codec phase %.4f", loss)
         torch.backends.cudnn.benchmark = True
 
     def _keep_plain(self) -> None:
         """The decoder as it is before the GAN."""
         torch.backends.cudnn.benchmark = False
-        logger.info("voicebox: held-out mel L1 before the GAN %.4f", self._held_loss())
-        self._match_spectrum()
+        logger.info("voicebox: held-out mel L1 before the GAN %.4f", self.speech.held_loss(self.encoder, self.decoder))
+        self.speech.match_spectrum(self.decoder, self.plan.matched)
         torch.backends.cudnn.benchmark = True
         if self.plan.snapshot_seconds is not None:
             save_tensors(self.work.file("snapshots", "plain.safetensors"), self.decoder.state_dict())
         for name in (PLAIN_DECODER_FILE, DECODER_FILE):
             if not self.work.file(name).exists():
                 save_checkpoint(self.work.file(name), self.decoder.state_dict())
-
-    def _codes_of(self, sound: Tensor) -> Tensor:
-        with torch.autocast(self.device.type, dtype=torch.bfloat16):
-            codes: Tensor = self.encoder(sound)[1]
-        return codes
-
-    @torch.inference_mode()
-    def _held_loss(self) -> float:
-        self.decoder.eval()
-        losses = [self.mel(self._again(held), self._held_sound(held)).mean().item() for held in self._held(45)]
-        self.decoder.train()
-        return float(np.mean(losses)) if losses else float("nan")
-
-    @torch.inference_mode()
-    def _match_spectrum(self) -> None:
-        """Correct the decoder's mean spectrum by some training clips of each voice."""
-        pairs = []
-        self.decoder.eval()
-        for voice in range(len(self.work.voices())):
-            for clip in [clip for clip in self.arena.clips if clip.voice == voice][: self.plan.matched]:
-                first = clip.token * TOKEN_SAMPLES
-                sound = self.arena.sound[None, first : first + clip.tokens * TOKEN_SAMPLES].float() / 32768
-                codes = self.arena_codes[None, clip.token : clip.token + clip.tokens].long()
-                symbols = self.arena.symbols[None, clip.token : clip.token + clip.tokens].long()
-                made = self.decoder.decode(codes, symbols, torch.tensor([voice], device=self.device))
-                pairs.append((sound[0], made[0]))
-        difference = spectrum_difference(pairs)
-        add_to_spectrum(self.decoder, difference)
-        self.decoder.train()
-        least, most = (8.686 * end.item() for end in difference.aminmax())
-        logger.info("voicebox: spectrum corrected by %.1f to %.1f dB", least, most)
-
-    def _held(self, count: int) -> list[Held]:
-        """Some held-out clips, the voices in turn."""
-        return sorted(self.arena.held, key=lambda one: (one.clip.index, one.clip.text_set, one.clip.voice))[:count]
-
-    def _held_sound(self, held: Held) -> Tensor:
-        sound = held.sound.float() / 32768
-        return F.pad(sound, (0, held.clip.tokens * TOKEN_SAMPLES - len(sound))).to(self.device)[None]
-
-    def _again(self, held: Held) -> Tensor:
-        """A clip through encoder and decoder."""
-        voices = torch.tensor([held.clip.voice], device=self.device)
-        return self.decoder.decode(
-            self._codes_of(self._held_sound(held)), held.symbols.long().to(self.device)[None], voices
-        )
 
     # Phase 3, of a packaged decoder: by mel loss and listener on the new encoder's codes.
 
@@ -372,7 +277,7 @@ class VoiceBoxTraining:
         curve, recent = Curve(self.work, "voicebox-plain"), RunningMean()
         for number in budget.run():
             set_rate(optimizer, 5e-4 * budget.rate(min(200, plan.plain_steps // 10), 0.1))
-            self._draw(plan.gan_batch)
+            self.speech.draw(plan.gan_batch)
             recent.add(graphed())
             if number % plan.report == 0 or number == plan.plain_steps - 1:
                 curve.add(budget, **dict(zip(_LOSSES, recent.take(), strict=True)))
@@ -409,7 +314,7 @@ class VoiceBoxTraining:
             alone = number < plan.judges_alone
             set_rate(optimizers[0], 0.0 if alone else 2e-4 * budget.rate(plan.judges_alone + 200, 0.05))
             set_rate(optimizers[1], 2e-4 * budget.rate(100, 0.2))
-            self._draw(plan.gan_batch)
+            self.speech.draw(plan.gan_batch)
             measures = graphed()
             recent.add(measures[: len(names)])
             mels.add(measures[len(names) :], window.voice)
@@ -433,13 +338,13 @@ class VoiceBoxTraining:
             self._snapshot(mean, budget.step)
         self._mix_with_plain(mean)
         torch.backends.cudnn.benchmark = False
-        self._match_spectrum()
+        self.speech.match_spectrum(self.decoder, plan.matched)
         lift_noise(self.decoder, plan.lift)
         save_checkpoint(self.work.file(DECODER_FILE), self.decoder.state_dict())
         if plan.snapshot_seconds is not None:
             save_tensors(self.work.file("snapshots", "last.safetensors"), self.decoder.state_dict())
         curve.plot()
-        logger.info("voicebox: held-out mel L1 after the GAN %.4f", self._held_loss())
+        logger.info("voicebox: held-out mel L1 after the GAN %.4f", self.speech.held_loss(self.encoder, self.decoder))
         self._sample()
 
     def _gan_seconds(self) -> float | None:
@@ -460,8 +365,8 @@ class VoiceBoxTraining:
         """Leave the running mean as a weights file, its spectrum corrected; training goes on untouched."""
         torch.backends.cudnn.benchmark = False
         trained, self.decoder = self.decoder, copy.deepcopy(mean)
-        loss = self._held_loss()
-        self._match_spectrum()
+        loss = self.speech.held_loss(self.encoder, self.decoder)
+        self.speech.match_spectrum(self.decoder, self.plan.matched)
         save_tensors(self.work.file("snapshots", f"gan-{number:06d}.safetensors"), self.decoder.state_dict())
         self.decoder = trained
         torch.backends.cudnn.benchmark = True
@@ -470,8 +375,8 @@ class VoiceBoxTraining:
     @torch.inference_mode()
     def _sample(self) -> None:
         names = self.work.voices()
-        for number, held in enumerate(self._held(2 * len(names))):
-            made = self._again(held)[0].cpu().numpy()
+        for number, held in enumerate(self.speech.held(2 * len(names))):
+            made = self.speech.again(self.encoder, self.decoder, held)[0].cpu().numpy()
             self.work.keep_sample(f"voicebox-{names[held.clip.voice]}-{number}", to_pcm(made))
 
 
