@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -158,24 +158,6 @@ class Budget:
         return self.step % steps == 0
 
 
-def save_training(path: Path, parts: Mapping[str, Stateful], budget: Budget) -> None:
-    """Write nets, optimisers and how far the loop has come."""
-    state: dict[str, Any] = {name: part.state_dict() for name, part in parts.items()}
-    save_checkpoint(path, state | {"step": budget.step, "elapsed": budget.elapsed})
-
-
-def resume_training(path: Path, parts: Mapping[str, Stateful], budget: Budget, device: torch.device) -> bool:
-    """Read what :func:`save_training` wrote, if it is there; returns whether it was."""
-    state = load_checkpoint(path, device)
-    if state is None:
-        return False
-    for name, part in parts.items():
-        part.load_state_dict(state[name])
-    budget.step, budget.before = int(state["step"]), float(state["elapsed"])
-    logger.info("resumed %s at step %d", path.name, budget.step)
-    return True
-
-
 @torch.no_grad()
 def follow(mean: Iterable[torch.Tensor], trained: Iterable[torch.Tensor], memory: float, step: int) -> None:
     """Move a running mean of weights on, with this ``memory`` per step; at the start its memory is short."""
@@ -246,6 +228,60 @@ class Curve:
             axes.set_title(f"{self.name}: {name}")
             axes.set_xlabel("step")
         figure.savefig(self._path.with_suffix(".png"), dpi=90)
+
+
+class Loop:
+    """The steps of one phase of training: goes on from its checkpoint, keeps it, and tells what was measured.
+
+    ``parts``: nets, optimisers and what else has a state. ``report``: steps between two points of the curve.
+    """
+
+    KEEP = 2_000
+    """Steps between two checkpoints."""
+
+    def __init__(
+        self, work: Work, name: str, path: Path, parts: Mapping[str, Stateful], budget: Budget, report: int,
+        device: torch.device,
+    ) -> None:  # fmt: skip
+        self.budget, self.curve, self.recent = budget, Curve(work, name), RunningMean()
+        self._path, self._parts, self._report = path, parts, report
+        state = load_checkpoint(path, device)
+        self.resumed = state is not None
+        if state is not None:
+            for part_name, part in parts.items():
+                part.load_state_dict(state[part_name])
+            budget.step, budget.before = int(state["step"]), float(state["elapsed"])
+            logger.info("resumed %s at step %d", path.name, budget.step)
+
+    def steps(self) -> Iterator[int]:
+        """Step numbers until the budget is used up."""
+        for number in self.budget.run():
+            yield number
+            if number % self.KEEP == self.KEEP - 1:
+                self.save()
+
+    @property
+    def due(self) -> bool:
+        """True on the steps that are to be told of: the first, every so many, and the last."""
+        return self.budget.step % self._report == 0 or self.budget.step == self.budget.steps - 1
+
+    def tell(
+        self, names: Sequence[str], measures: torch.Tensor, more: Callable[[], dict[str, float]] = dict[str, float]
+    ) -> None:
+        """Take in a step's measures [N]; where it is due, put their means since the last time on the curve."""
+        self.recent.add(measures)
+        if self.due:
+            self.curve.add(self.budget, **dict(zip(names, self.recent.take(), strict=True)), **more())
+
+    def save(self) -> None:
+        """Write all parts and how far the loop has come."""
+        state: dict[str, Any] = {name: part.state_dict() for name, part in self._parts.items()}
+        save_checkpoint(self._path, state | {"step": self.budget.step, "elapsed": self.budget.elapsed})
+
+    def finish(self) -> None:
+        """Write the last state and draw the curve."""
+        self.save()
+        self.curve.plot()
 
 
 def wait_for(path: Path, what: str, watch: bool, poll: Callable[[float], None] = time.sleep) -> None:

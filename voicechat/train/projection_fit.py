@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from voicechat.models.embedded.talker import EOS, VOCABULARY, TalkerNet, project_hidden
-from voicechat.train.common import Budget, Curve, RunningMean, Work, resume_training, save_training
+from voicechat.train.common import Budget, Loop, Work
 from voicechat.train.generate import Prompt, condition_table
 from voicechat.train.projection_data import Spoken
 
@@ -211,17 +211,17 @@ class ProjectionFit:
 
     def run(self, work: Work, plan: FitPlan) -> None:
         """Take the gradient steps; resumes from its checkpoint."""
-        budget, curve = Budget(plan.steps, plan.seconds), Curve(work, "projection")
         optimizer = torch.optim.AdamW(self.matrix.parameters(), plan.rate, weight_decay=plan.weight_decay)
-        path = work.file("training.pt")
         parts = {"matrix": self.matrix, "best": self.best, "optimizer": optimizer}
-        if resume_training(path, parts, budget, self.device):
+        budget = Budget(plan.steps, plan.seconds)
+        loop = Loop(work, "projection", work.file("training.pt"), parts, budget, plan.report, self.device)
+        if loop.resumed:
             self.best_loss = self.measure(self.chosen_by, self.best)[0]
         else:
             self.start()
-        rng, recent = random.Random(budget.step), RunningMean()
+        rng = random.Random(budget.step)
         order: list[list[Spoken]] = []
-        for number in budget.run():
+        for number in loop.steps():
             order = order or list(batches(self.train, plan.batch_steps, rng))
             batch = self.batch(order.pop())
             for group in optimizer.param_groups:
@@ -230,20 +230,19 @@ class ProjectionFit:
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
-            recent.add(torch.stack((loss.detach(), agreed.detach())))
+            loop.recent.add(torch.stack((loss.detach(), agreed.detach())))
             if number % plan.report == plan.report - 1:
-                self._report(curve, budget, recent)
-                save_training(path, parts, budget)
-        self._report(curve, budget, recent)
-        save_training(path, parts, budget)
-        curve.plot()
+                self._report(loop)
+                loop.save()
+        self._report(loop)
+        loop.finish()
 
-    def _report(self, curve: Curve, budget: Budget, recent: RunningMean) -> None:
+    def _report(self, loop: Loop) -> None:
         """Look at the replies that choose, if there were steps since the last look."""
-        if mean := recent.take():
+        if mean := loop.recent.take():
             held = self.measure(self.chosen_by, self.matrix)[0]
             self._keep(held)
-            curve.add(budget, loss=mean[0], agreement=mean[1], held_out=held, best=self.best_loss)
+            loop.curve.add(loop.budget, loss=mean[0], agreement=mean[1], held_out=held, best=self.best_loss)
 
 
 def batches(items: Sequence[Spoken], most_steps: int, rng: random.Random | None) -> Iterator[list[Spoken]]:

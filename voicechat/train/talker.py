@@ -21,14 +21,12 @@ from voicechat.train.coded import CODES_FILE
 from voicechat.train.common import (
     Budget,
     Curve,
-    RunningMean,
+    Loop,
     Stateful,
     Work,
     follow,
     load_checkpoint,
-    resume_training,
     save_checkpoint,
-    save_training,
     to_pcm,
     wait_for,
     write_arrays,
@@ -128,16 +126,15 @@ class TalkerTraining:
         """Train, then write the net, the held-out rows and a few spoken replies."""
         plan, net = self.plan, self.net
         optimizer = self._optimizer()
-        budget = Budget(plan.steps, plan.seconds)
         path = self.work.file("talker", "training.pt")
         parts: dict[str, Stateful] = {"net": net, "paths": self.paths, "mean": self.mean, "optimizer": optimizer}
-        resume_training(path, parts, budget, self.device)
+        budget = Budget(plan.steps, plan.seconds)
+        loop = Loop(self.work, "talker", path, parts, budget, plan.report, self.device)
+        curve, recent = loop.curve, loop.recent
         self.save_held()
-        curve = Curve(self.work, "talker")
         best = min((point["score"] for point in curve.points), default=math.inf)
         queue: list[list[TalkerClip]] = []
-        recent = RunningMean()
-        for number in budget.run():
+        for number in loop.steps():
             if not queue:
                 queue = self.data.batches(plan.batch_steps, self.random)
             for group in optimizer.param_groups:
@@ -150,14 +147,11 @@ class TalkerTraining:
             optimizer.step()
             follow(self.mean.parameters(), [*net.parameters(), *self.paths.parameters()], plan.smoothing, number)
             recent.add(loss.detach()[None])
-            if number % plan.report == 0 or number == plan.steps - 1:
+            if loop.due:
                 best = self._report(curve, budget, recent.take()[0], best)
-            if number % 2000 == 1999:
-                save_training(path, parts, budget)
         if budget.step and not (curve.points and curve.points[-1]["step"] >= budget.step - 1):
             best = self._report(curve, budget, (recent.take() or [math.nan])[0], best)
-        save_training(path, parts, budget)
-        curve.plot()
+        loop.finish()
         state = load_checkpoint(self.work.file(TALKER_FILE), self.device)
         if state is None:
             raise FileNotFoundError(f"{self.work.file(TALKER_FILE)} is missing though the training is over")

@@ -28,15 +28,12 @@ from voicechat.train.coded import CodedSpeech
 from voicechat.train.common import (
     VOICES_FILE,
     Budget,
-    Curve,
-    RunningMean,
+    Loop,
     Stateful,
     Work,
     follow,
     load_checkpoint,
-    resume_training,
     save_checkpoint,
-    save_training,
     to_pcm,
     wait_for,
 )
@@ -172,6 +169,10 @@ class VoiceBoxTraining:
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=False)
 
+    def _loop(self, phase: str, parts: dict[str, Stateful], budget: Budget) -> Loop:
+        path = self.work.file("voicebox", f"{phase}.pt")
+        return Loop(self.work, f"voicebox-{phase}", path, parts, budget, self.plan.report, self.device)
+
     # Phase 1: encoder, phoneme head and listener, with the decoder or, where that is given, to its codes.
 
     def _train_codec(self) -> None:
@@ -186,10 +187,7 @@ class VoiceBoxTraining:
             nets["decoder"] = self.decoder
         parameters = [parameter for net in nets.values() for parameter in net.parameters()]
         optimizer = make_optimizer(parameters, 5e-4, self.device)
-        path = self.work.file("voicebox", "codec.pt")
-        budget = Budget(plan.codec_steps, plan.codec_seconds)
-        parts: dict[str, Stateful] = {**nets, "optimizer": optimizer}
-        resume_training(path, parts, budget, self.device)
+        loop = self._loop("codec", {**nets, "optimizer": optimizer}, Budget(plan.codec_steps, plan.codec_seconds))
 
         def step() -> Tensor:
             with self._autocast():
@@ -214,22 +212,16 @@ class VoiceBoxTraining:
         if encodes:
             names += ["phoneme", "phoneme_accuracy", "mel", "wave", "pitch"]
         graphed = GraphedStep(step, [optimizer], self.capture)
-        curve, recent = Curve(self.work, "voicebox-codec"), RunningMean()
-        for number in budget.run():
-            set_rate(optimizer, 5e-4 * budget.rate(min(400, plan.codec_steps // 10), 0.05))
+        for number in loop.steps():
+            set_rate(optimizer, 5e-4 * loop.budget.rate(min(400, plan.codec_steps // 10), 0.05))
             self.speech.draw(plan.batch)
-            recent.add(graphed())
             if number % 50 == 49 and not self.arena.complete:
                 self.arena.poll(6)
-            if number % plan.report == 0 or number == plan.codec_steps - 1:
-                curve.add(budget, **dict(zip(names, recent.take(), strict=True)), hours=self.arena.hours)
-            if number % 2000 == 1999:
-                save_training(path, parts, budget)
-        save_training(path, parts, budget)
+            loop.tell(names, graphed(), lambda: {"hours": self.arena.hours})
+        loop.finish()
         kept = self.work.file(ENCODER_FILE)
         save_tensors(kept, self.encoder.state_dict())
         self.encoder.load_state_dict(load_tensors(kept))  # rounded by being saved: so that its codes can be made again
-        curve.plot()
 
     def _labelled(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropy of the window's labels; the same, detached, and the share of right ones."""
@@ -267,22 +259,16 @@ class VoiceBoxTraining:
     def _train_plain(self) -> None:
         plan = self.plan
         optimizer = make_optimizer(self.decoder.parameters(), 5e-4, self.device)
-        path = self.work.file("voicebox", "plain.pt")
-        budget = Budget(plan.plain_steps, plan.plain_seconds)
         parts: dict[str, Stateful] = {"decoder": self.decoder, "optimizer": optimizer}
-        resume_training(path, parts, budget, self.device)
+        loop = self._loop("plain", parts, Budget(plan.plain_steps, plan.plain_seconds))
         window = self.window[: plan.gan_batch]
         step = plain_step(window, self._critics(), self.decoder, optimizer, self._autocast)
         graphed = GraphedStep(step, [optimizer], self.capture)
-        curve, recent = Curve(self.work, "voicebox-plain"), RunningMean()
-        for number in budget.run():
-            set_rate(optimizer, 5e-4 * budget.rate(min(200, plan.plain_steps // 10), 0.1))
+        for _ in loop.steps():
+            set_rate(optimizer, 5e-4 * loop.budget.rate(min(200, plan.plain_steps // 10), 0.1))
             self.speech.draw(plan.gan_batch)
-            recent.add(graphed())
-            if number % plan.report == 0 or number == plan.plain_steps - 1:
-                curve.add(budget, **dict(zip(_LOSSES, recent.take(), strict=True)))
-        save_training(path, parts, budget)
-        curve.plot()
+            loop.tell(_LOSSES, graphed())
+        loop.finish()
 
     # Last phase: the decoder against discriminators, codes fixed.
 
@@ -294,29 +280,26 @@ class VoiceBoxTraining:
             make_optimizer(self.decoder.parameters(), 2e-4, self.device),
             make_optimizer(critics.judges.parameters(), 2e-4, self.device),
         )
-        path = self.work.file("voicebox", "gan.pt")
-        budget = Budget(plan.gan_steps, self._gan_seconds())
         mean = copy.deepcopy(self.decoder).requires_grad_(False)
         parts: dict[str, Stateful] = {
             "decoder": self.decoder, "judges": critics.judges, "mean": mean, "pull": pull,
             "decoder_optimizer": optimizers[0], "judge_optimizer": optimizers[1],
         }  # fmt: skip
-        resume_training(path, parts, budget, self.device)
+        loop = self._loop("gan", parts, Budget(plan.gan_steps, self._gan_seconds()))
         first = (plan.window - plan.judged) * TOKEN_SAMPLES * 3 // 4
         judged = slice(first, first + plan.judged * TOKEN_SAMPLES)
         window = self.window[: plan.gan_batch]
         step = gan_step(window, judged, critics, self.decoder, optimizers, pull.weights, self._autocast)
         graphed = GraphedStep(step, list(optimizers), self.capture)
         names = (*_LOSSES, "fool", "feature", "judge")
-        curve, recent, mels = Curve(self.work, "voicebox-gan"), RunningMean(), VoiceMeans(voices, self.device)
+        mels, budget = VoiceMeans(voices, self.device), loop.budget
         shown = budget.elapsed
-        for number in budget.run():
+        for number in loop.steps():
             alone = number < plan.judges_alone
             set_rate(optimizers[0], 0.0 if alone else 2e-4 * budget.rate(plan.judges_alone + 200, 0.05))
             set_rate(optimizers[1], 2e-4 * budget.rate(100, 0.2))
             self.speech.draw(plan.gan_batch)
             measures = graphed()
-            recent.add(measures[: len(names)])
             mels.add(measures[len(names) :], window.voice)
             follow(mean.parameters(), self.decoder.parameters(), plan.smoothing, number)
             if number == plan.judges_alone - 1:
@@ -324,16 +307,13 @@ class VoiceBoxTraining:
             elif not alone and number % plan.steering == 0:
                 low, high = plan.slack
                 pull.steer(mels.take(), low + (high - low) * min(1.0, 2 * budget.fraction))
-            if number % plan.report == 0 or number == plan.gan_steps - 1:
-                pulls = {f"pull_{v}": w for v, w in zip(self.work.voices(), pull.weights.tolist(), strict=True)}
-                curve.add(budget, **dict(zip(names, recent.take(), strict=True)), **pulls)
-            if number % 2000 == 1999:
-                save_training(path, parts, budget)
+            loop.tell(names, measures[: len(names)], lambda: self._pulls(pull))
+            if number % loop.KEEP == loop.KEEP - 1:
                 save_checkpoint(self.work.file(DECODER_FILE), mean.state_dict())
             if plan.snapshot_seconds is not None and budget.elapsed - shown >= plan.snapshot_seconds:
                 shown = budget.elapsed
                 self._snapshot(mean, number)
-        save_training(path, parts, budget)
+        loop.finish()
         if plan.snapshot_seconds is not None:
             self._snapshot(mean, budget.step)
         self._mix_with_plain(mean)
@@ -343,9 +323,13 @@ class VoiceBoxTraining:
         save_checkpoint(self.work.file(DECODER_FILE), self.decoder.state_dict())
         if plan.snapshot_seconds is not None:
             save_tensors(self.work.file("snapshots", "last.safetensors"), self.decoder.state_dict())
-        curve.plot()
         logger.info("voicebox: held-out mel L1 after the GAN %.4f", self.speech.held_loss(self.encoder, self.decoder))
         self._sample()
+
+    def _pulls(self, pull: Pull) -> dict[str, float]:
+        return {
+            f"pull_{voice}": weight for voice, weight in zip(self.work.voices(), pull.weights.tolist(), strict=True)
+        }
 
     def _gan_seconds(self) -> float | None:
         if self.plan.total_seconds is None:
