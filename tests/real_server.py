@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 480
@@ -67,7 +69,14 @@ def wait_until_gone(pids: set[int], seconds: float) -> set[int]:
 class RealServer:
     """One ``voicechat serve`` on a free port of loopback, with every stage real. ``log`` is the path of its output."""
 
-    def __init__(self, model: str, log: Path, *arguments: str, python: str = sys.executable) -> None:
+    def __init__(
+        self,
+        model: str,
+        log: Path,
+        *arguments: str,
+        python: str = sys.executable,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.log = log
         command = [python, "-m", "voicechat", "serve", "--model", model, "--port", "0", *arguments]
         with log.open("wb") as file:
@@ -77,7 +86,7 @@ class RealServer:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
             )
         self.url = ""
 

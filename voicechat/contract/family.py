@@ -35,7 +35,7 @@ from voicechat.contract.messages import Decode, Generate
 from voicechat.contract.model_settings import ModelSettings
 from voicechat.contract.pool import Pool
 from voicechat.contract.requests import AudioPart, ImagePart
-from voicechat.contract.sound import Pcm
+from voicechat.contract.sound import EarsPcm, Pcm
 
 ENTRY_POINTS = "voicechat.families"
 """Group of the entry points under which other packages offer families."""
@@ -155,6 +155,51 @@ class Facts:
     voicebox: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainSpec:
+    """A model for :meth:`Family.plain`: ``thinker`` and ``talker`` of its facts, without quantisation, and settings.
+
+    ``ears_dir``: faster-whisper's folder; None: it is deaf. ``sampling`` is the Talker's.
+    """
+
+    thinker: Mapping[str, Any]
+    talker: Mapping[str, Any]
+    ears_dir: str | None
+    system_prompt: str
+    max_tokens: int
+    temperature: float
+    top_p: float
+    repetition_penalty: float
+    sampling: Mapping[str, Any]
+    ears_beam_size: int
+    threads: int
+    device: str = "cpu"
+
+
+@dataclass(slots=True)
+class PlainAnswer:
+    """An answer and how it came about, in seconds: ``times`` of the stages, one after another, and their sum."""
+
+    text: str = ""
+    heard: str | None = None
+    tokens: int = 0
+    steps: int = 0
+    audio_s: float = 0.0
+    times: dict[str, float] = field(default_factory=dict)
+    total_s: float = 0.0
+
+
+class Plain(Protocol):
+    """The model without a server: one stage after another, in one process. What a benchmark compares with."""
+
+    @property
+    def facts(self) -> Mapping[str, str | float]:
+        """How it is run: threads, types."""
+
+    def answer(self, text: str | None, sound: EarsPcm | None, max_tokens: int | None) -> PlainAnswer:
+        """Answer a typed question, or a spoken one."""
+
+
 class Family(Protocol):
     """One family. Importing its module must not import torch or vLLM: the server does it."""
 
@@ -183,6 +228,9 @@ class Family(Protocol):
 
     def voicebox(self, given: Mapping[str, Any], place: DecoderPlace) -> Decoder:
         """In the VoiceBox's process, warm; ``given`` is :attr:`Facts.voicebox`."""
+
+    def plain(self, spec: PlainSpec) -> Plain:
+        """In a benchmark's process. Raises :class:`FamilyError` if the family has no such form."""
 
 
 # ---- engines
@@ -279,11 +327,12 @@ class TalkerRequest:
 class Said:
     """What sampled tokens are: ``steps``, :attr:`Facts.step_bytes` bytes each, and whether the request is to be ended.
 
-    ``window``: the reply goes on in another request; ``length``: far more was said than the text has.
+    ``window``: the reply goes on in another request; ``length``: far more was said than the text has; ``end``: the
+    reply is over, without a token that says so.
     """
 
     steps: bytes
-    end: Literal["", "window", "length"] = ""
+    end: Literal["", "window", "length", "end"] = ""
 
 
 class Utterance(Protocol):
