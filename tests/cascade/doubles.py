@@ -95,6 +95,7 @@ class StageDouble:
         self.facts: dict[str, str | int | float] = {}
         self.pid = None
         self.alive = self.up = False
+        self.buried = True  # its last writes come with its death
         self.starts = 0
         self.deaths = 0
         self.log: list[Message] = []

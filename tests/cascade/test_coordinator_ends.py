@@ -116,6 +116,26 @@ def test_a_host_that_lets_go_too_early_fails_the_reply() -> None:
     simulated(body)
 
 
+@pytest.mark.parametrize("name", ["thinker", "talker"])
+def test_a_dead_stages_slot_is_used_again_when_no_process_of_it_is_left(name: str) -> None:
+    async def body(world: World) -> None:
+        stage, leases = world.stages[name], world.cascade.leases
+        caller = world.ask()
+        await world.run_until(lambda: caller.response.number in stage.work)
+        stage.buried = False
+        stage.die()
+        await world.all_ended()
+        assert isinstance(caller.error, StageFailed)
+        await world.run_until(lambda: world.cascade.ready)
+        await asyncio.sleep(60)
+        assert leases.free == leases.total - 1, "something of it may still write into the slot"
+        stage.buried = True
+        await asyncio.sleep(1)
+        assert leases.free == leases.total
+
+    simulated(body)
+
+
 def test_a_sound_that_waits_while_the_thinker_dies_is_told() -> None:
     """Both bays are taken, a third sound waits for one, and the thinker dies: no caller waits for ever."""
 

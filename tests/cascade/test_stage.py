@@ -6,6 +6,8 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from multiprocessing.connection import Connection
@@ -15,7 +17,7 @@ import pytest
 
 from tests.cascade import small_stage
 from tests.real_server import wait_until_gone
-from voicechat.cascade.stage import Stage
+from voicechat.cascade.stage import Stage, group_is_gone
 from voicechat.contract.messages import Abort, Generate, Message, Piece, Released
 
 PATIENCE = 30.0
@@ -53,6 +55,32 @@ async def watched() -> AsyncIterator[Watched]:
     await asyncio.wait_for(made.stage.start(), PATIENCE)
     yield made
     await asyncio.wait_for(made.stage.stop(), PATIENCE)
+
+
+async def test_a_killed_stage_is_buried_when_its_whole_group_is_gone(watched: Watched) -> None:
+    group = int(watched.stage.facts["pid"])
+    assert watched.stage.buried and not group_is_gone(group)
+    os.kill(group, signal.SIGKILL)
+    await watched.until(lambda: bool(watched.deaths))
+    await watched.until(lambda: watched.stage.buried)
+    assert not wait_until_gone(watched.group, 0.0)
+
+
+def test_a_group_is_there_while_one_of_it_runs() -> None:
+    """Its leader is dead, and waits to be waited for; a child of it runs on."""
+    leader = subprocess.Popen(
+        [sys.executable, "-c", "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid, flush=True)"],
+        stdout=subprocess.PIPE, text=True, process_group=0,
+    )  # fmt: skip
+    assert leader.stdout is not None
+    child = int(leader.stdout.readline())
+    os.waitid(os.P_PID, leader.pid, os.WEXITED | os.WNOWAIT)
+    assert not group_is_gone(leader.pid)
+    os.kill(child, signal.SIGKILL)
+    assert not wait_until_gone({child}, PATIENCE)
+    assert group_is_gone(leader.pid), "its leader is a zombie, which writes nothing"
+    leader.wait()
+    assert group_is_gone(leader.pid)
 
 
 async def test_a_stage_looks_at_itself(watched: Watched) -> None:

@@ -8,12 +8,10 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
 from tests.cascade.doubles import DOUBLES, STEP_BYTES, STEP_SAMPLES, JumpingLoop, StageDouble
-from voicechat.cascade import traffic as module
 from voicechat.cascade.chunks import ChunkPolicy
 from voicechat.cascade.coordinator import Coordinator
 from voicechat.contract.cascade import ModelInfo
@@ -154,9 +152,7 @@ class World:
 def in_jumping_time(body: Callable[[random.Random], Awaitable[None]], seed: int) -> None:
     loop = JumpingLoop()
     try:
-        # the doubles' last writes come with their death; the rest of a real one is measured by the real clock
-        with mock.patch.object(module, "_DEAD_SLOT_REST", 0.0):
-            loop.run_until_complete(body(random.Random(seed)))
+        loop.run_until_complete(body(random.Random(seed)))
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()

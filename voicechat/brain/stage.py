@@ -82,6 +82,11 @@ class BrainStage:
         return "up" if self._reachable else "unreachable"
 
     @property
+    def buried(self) -> bool:
+        """Nothing of it writes into the pool."""
+        return True
+
+    @property
     def pid(self) -> None:
         """It has no process."""
         return

@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Protocol
 
 from voicechat.contract.channel import Channel
@@ -50,6 +51,10 @@ class StageLike(Protocol):
     @property
     def pid(self) -> int | None:
         """Its process, if it has one."""
+
+    @property
+    def buried(self) -> bool:
+        """True if no process of an earlier life of it runs any more, which might still write into the pool."""
 
     async def start(self) -> None:
         """Return once it is up. Raises RuntimeError if it can't be."""
@@ -94,6 +99,7 @@ class Stage:
         self._unanswered = 0
         self._hung = False
         self._profile: asyncio.Future[dict[str, Any]] | None = None
+        self._dead_groups: set[int] = set()
 
     @property
     def up(self) -> bool:
@@ -109,6 +115,12 @@ class Stage:
     def state(self) -> str:
         """For health reports: ``up``, ``starting`` or ``down``."""
         return "up" if self.up else "starting" if self.alive else "down"
+
+    @property
+    def buried(self) -> bool:
+        """True if every process group of earlier lives is known to be gone."""
+        self._dead_groups = {group for group in self._dead_groups if not group_is_gone(group)}
+        return not self._dead_groups
 
     @property
     def pid(self) -> int | None:
@@ -173,6 +185,8 @@ class Stage:
             pinging.cancel()
         channel.close()
         self._channel = None
+        if process.pid is not None:
+            self._dead_groups.add(process.pid)
         await self._joined(process, 0.5)
         self._kill_group(process)
         await self._joined(process, 5.0)
@@ -217,3 +231,19 @@ class Stage:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
         process.kill()
+
+
+def group_is_gone(group: int) -> bool:
+    """Whether no process of a process group runs. One that has ended and was not waited for does not run."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its = path.read_text().rpartition(")")[2].split()[:3]
+            if int(its) == group and state not in "ZX":
+                return False
+    return True

@@ -45,8 +45,6 @@ log = logging.getLogger(__name__)
 MAX_UNREAD = 120 * PCM_RATE
 """Samples that a face may leave unread, before no more are made for it."""
 NOTHING_TO_SPEAK = "There is nothing in the text that can be spoken."
-_DEAD_SLOT_REST = 0.1
-"""Seconds that a dead stage's slots rest: its engine core was killed, but may be in the middle of a store."""
 
 
 class Traffic:
@@ -318,11 +316,10 @@ class Traffic:
         slot, acks, entered = state.lease.slot, state.acks, state.entered_at
 
         def quiet() -> bool:
-            """True once no worker can touch the slot: it said so, or its stage died and lies still."""
+            """True once no worker can touch the slot: it said so, or its stage died and no process of it runs."""
             for role, ack in acks.items():
-                died = self._died.get(role, 0.0)
-                resting = died > entered and time.monotonic() > died + _DEAD_SLOT_REST
-                if ack and int(lanes[role][slot]) != ack and not resting:
+                dead = self._died.get(role, 0.0) > entered and self.stages[role].buried
+                if ack and int(lanes[role][slot]) != ack and not dead:
                     return False
             return True
 
