@@ -18,7 +18,7 @@ from voicechat.assemble.progress import Reporter
 from voicechat.assemble.store import STAMP
 from voicechat.config import Settings, load_settings
 from voicechat.contract.artifacts import Artifact
-from voicechat.models.embedded.weights import random_weights
+from voicechat.models.embedded.untrained import random_weights
 
 
 @pytest.fixture(scope="module")

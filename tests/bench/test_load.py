@@ -19,8 +19,8 @@ from voicechat.bench.baseline import Baseline
 from voicechat.bench.load_report import as_text
 from voicechat.bench.loop import Outcome
 from voicechat.bench.measures import Continuity
-from voicechat.bench.naive_models import NaiveAnswer
 from voicechat.bench.turn import Question, Turn
+from voicechat.contract.family import PlainAnswer
 
 
 @pytest.fixture
@@ -115,8 +115,8 @@ async def test_the_baseline_by_itself() -> None:
     class Naive:
         facts = {"threads": 2}
 
-        async def ask(self, question: Question, max_tokens: int | None, timeout_s: float) -> NaiveAnswer:
-            return NaiveAnswer(text="x", audio_s=3.0, total_s=2.0, times={"thinker": 1.0, "voicebox": 2.0})
+        async def ask(self, question: Question, max_tokens: int | None, timeout_s: float) -> PlainAnswer:
+            return PlainAnswer(text="x", audio_s=3.0, total_s=2.0, times={"thinker": 1.0, "voicebox": 2.0})
 
     baseline = Baseline(Naive(), 9, 1.0)  # type: ignore[arg-type]
     for _ in range(4):

@@ -16,10 +16,10 @@ from voicechat import cli
 from voicechat.bench import voice_judges, voice_sounds
 from voicechat.bench.outcome import BenchError
 from voicechat.bench.voice_images import spectrogram
-from voicechat.bench.voice_judges import phrases
 from voicechat.bench.voice_report import found_failures, voice_report
 from voicechat.bench.voice_sounds import Kept, Text, load_texts
 from voicechat.contract.errors import StageFailed
+from voicechat.train.transcriber import phrases
 
 WORD_S = 0.3
 TEXTS = [{"key": f"t/{count}", "text": " ".join(["word"] * count)} for count in (4, 6, 8)]

@@ -7,16 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicechat.bench.voice_measures import (
-    Compared,
-    compare,
-    error_rate,
-    error_rate_difference,
-    failures,
-    pitch,
-    sounds_of,
-    spoken_seconds,
-)
+from voicechat.bench.voice_measures import failures, spoken_seconds
+from voicechat.train.transcripts import Compared, compare, error_rate, error_rate_difference
+from voicechat.train.voice_figures import pitch, sounds_of
 
 RATE = 24_000
 TEXT = "The old lighthouse keeper climbed the stairs every evening to light the lamp, and he never once forgot."

@@ -17,7 +17,8 @@ from tests.train.small_llm import WIDTH, write_llm
 from voicechat.models.embedded.frontend import TextFrontend, read_text
 from voicechat.models.embedded.projection import ProjectionError, check_projection, read_card, talker_sha256
 from voicechat.models.embedded.talker import BOS, EOS, VOCABULARY, Conditioner, TalkerNet
-from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig, VoiceConfig, random_weights
+from voicechat.models.embedded.untrained import random_weights
+from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig, VoiceConfig
 from voicechat.train.alignment import pointers
 from voicechat.train.cli import add_arguments, main
 from voicechat.train.common import Work, write_arrays

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from voicechat.models.embedded.talker import Conditioner, load_talker
+from voicechat.models.embedded.untrained import random_weights
 from voicechat.models.embedded.voicebox import BINS, left_context, load_voicebox
 from voicechat.models.embedded.weights import (
     CARD_FILE,
@@ -21,11 +22,10 @@ from voicechat.models.embedded.weights import (
     VOICEBOX_FILE,
     load_tensors,
     load_voice_config,
-    random_weights,
 )
-from voicechat.train.cli import TINY_TALKER, add_arguments, main, thinker_paths, tiny_voicebox_plan
+from voicechat.train.cli import TINY_TALKER, add_arguments, main, tiny_voicebox_plan
 from voicechat.train.coded import CODES_FILE
-from voicechat.train.common import Work
+from voicechat.train.common import Work, thinker_paths
 from voicechat.train.evaluate import Said, decode_chunked, load_items
 from voicechat.train.pack import pack_decoder
 from voicechat.train.spectrum import lift_noise

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from voicechat.bench.voice_judges import pieces
 from voicechat.models.embedded.frontend import PAUSE, read_text
 from voicechat.models.embedded.talker import TalkerNet
 from voicechat.models.embedded.voicebox import VoiceBoxNet, left_context
@@ -23,6 +22,7 @@ from voicechat.train.sentences import made_prompt, made_sentence
 from voicechat.train.teacher import HibariTeacher, prepare_model
 from voicechat.train.texts import plain_items
 from voicechat.train.thinkers import tidy_reply
+from voicechat.train.transcriber import pieces
 from voicechat.train.wordnet import definition_sentence, read_wordnet, sentence
 
 LINE = '00001740 03 n 01 wood_block 0 000 @ 1 n 0000 | a solid piece (usually of wood); "he cut a block"; "blocks burn"'

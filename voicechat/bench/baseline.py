@@ -17,7 +17,7 @@ from voicechat.bench.turn import Question, Turn
 from voicechat.config import Settings
 
 if TYPE_CHECKING:
-    from voicechat.bench.naive_models import NaiveAnswer
+    from voicechat.contract.family import PlainAnswer
 
 UNQUANTISED = {"quantization": "none"}
 
@@ -55,7 +55,7 @@ class Baseline:
         self._naive = naive
         self._max_tokens = max_tokens
         self._timeout_s = timeout_s
-        self._answers: list[tuple[Question, NaiveAnswer]] = []
+        self._answers: list[tuple[Question, PlainAnswer]] = []
 
     async def warm_up(self, question: Question) -> None:
         """Answer a question that does not count."""
@@ -103,7 +103,7 @@ class Baseline:
         }
 
 
-def _figures(answer: NaiveAnswer) -> dict[str, float]:
+def _figures(answer: PlainAnswer) -> dict[str, float]:
     figures = {"ttfa_s": answer.total_s, "audio_s": answer.audio_s}
     factor = real_time_factor(answer.total_s, answer.audio_s)
     return figures if factor is None else {**figures, "rtf": factor}

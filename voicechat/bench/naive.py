@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from voicechat.assemble import AssembledPaths
 from voicechat.bench.outcome import BenchError
 from voicechat.bench.turn import Question
 from voicechat.config import Settings
+from voicechat.contract.family import PlainAnswer, PlainSpec
 from voicechat.contract.sound import EARS_RATE
 from voicechat.media.resample import resample
-
-if TYPE_CHECKING:
-    from voicechat.bench.naive_models import NaiveAnswer, NaiveConfig
+from voicechat.models.registry import find_family
 
 THREADS = 2
 _START_S = 300.0
@@ -26,25 +25,20 @@ class NaiveError(BenchError):
     """The baseline could not be run; ``str()`` says why."""
 
 
-def naive_config(settings: Settings, paths: AssembledPaths, *, threads: int = THREADS) -> NaiveConfig:
-    """The server's settings for the baseline. ``paths`` are those without quantisation. Needs torch."""
-    from voicechat.bench.naive_models import NaiveConfig
-    from voicechat.models.embedded.weights import load_voice_config
-
-    folders, mine = paths.folders, settings.talker
-    voice = load_voice_config(folders["weights"])
-    return NaiveConfig(
-        thinker_dir=str(folders["thinker"]),
-        weights_dir=str(folders["weights"]),
+def plain_spec(settings: Settings, paths: AssembledPaths, *, threads: int = THREADS) -> PlainSpec:
+    """The server's settings for the baseline. ``paths`` are those without quantisation."""
+    mine, facts = settings.talker, paths.facts
+    asked = {"temperature": mine.temperature, "top_k": mine.top_k}
+    return PlainSpec(
+        thinker=facts.thinker,
+        talker=facts.talker,
         ears_dir=str(paths.ears),
-        thinker=paths.facts.talker["thinker"],
-        system_prompt=paths.facts.system_prompt,
+        system_prompt=facts.system_prompt,
         max_tokens=settings.thinker.default_max_tokens,
         temperature=settings.thinker.temperature,
         top_p=settings.thinker.top_p,
         repetition_penalty=settings.thinker.repetition_penalty,
-        talker_temperature=voice.sampling.temperature if mine.temperature is None else mine.temperature,
-        talker_top_k=voice.sampling.top_k if mine.top_k is None else mine.top_k,
+        sampling={**facts.sampling, **{name: value for name, value in asked.items() if value is not None}},
         ears_beam_size=settings.ears.beam_size,
         threads=threads,
         device=settings.device,
@@ -57,10 +51,8 @@ def _run(connection: Connection, settings: Settings, paths: AssembledPaths) -> N
 
     die_with_parent()
     try:
-        from voicechat.bench.naive_models import OneAfterAnother
-
-        models = OneAfterAnother(naive_config(settings, paths))
-        connection.send(models.facts)
+        models = find_family(settings.model.family).plain(plain_spec(settings, paths))
+        connection.send(dict(models.facts))
         while (work := connection.recv()) is not None:
             connection.send(models.answer(*work))
     except EOFError:
@@ -87,11 +79,11 @@ class Naive:
         """Wait until the models are loaded."""
         self.facts = await self._receive(_START_S)
 
-    async def ask(self, question: Question, max_tokens: int | None, timeout_s: float) -> NaiveAnswer:
+    async def ask(self, question: Question, max_tokens: int | None, timeout_s: float) -> PlainAnswer:
         """Answer one question, aloud if it has sound."""
         sound = None if question.sound is None else resample(question.sound, question.rate, EARS_RATE)
         self._ours.send((question.text, sound, max_tokens))
-        answer: NaiveAnswer = await self._receive(timeout_s)
+        answer: PlainAnswer = await self._receive(timeout_s)
         return answer
 
     async def _receive(self, timeout_s: float) -> Any:

@@ -26,16 +26,10 @@ from typing import Any
 import numpy as np
 
 from voicechat.bench.voice_judges import HEARD, PHRASES, RATE
-from voicechat.bench.voice_measures import (
-    FAILURES,
-    Compared,
-    compare,
-    error_rate,
-    error_rate_difference,
-    failures,
-    sounds_of,
-)
+from voicechat.bench.voice_measures import FAILURES, failures
 from voicechat.bench.voice_sounds import TEACHER
+from voicechat.train.transcripts import Compared, compare, error_rate, error_rate_difference
+from voicechat.train.voice_figures import sounds_of
 
 SCHEMA = "voicechat-bench-voice/1"
 Known = Mapping[str, Any]

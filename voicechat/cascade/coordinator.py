@@ -146,6 +146,24 @@ class Coordinator:
         """For health reports: ``up``, ``starting`` or ``down`` for each stage; a brain may be ``unreachable``."""
         return {stage.name: stage.state for stage in self.stages.values()}
 
+    def stats(self) -> dict[str, Any]:
+        """How the cascade is doing; see :class:`voicechat.contract.cascade.Operations`."""
+        rows_written, write_ns, rows_read, read_ns = (int(number) for number in self.pool.counters)
+        return {
+            "ready": self.ready,
+            "stages": self.stage_states(),
+            "processes": {name: stage.pid for name, stage in self.stages.items()},
+            "slots": {"total": self.leases.total, "free": self.leases.free, "waiting": self.leases.waiting},
+            "pool": {
+                "bytes": self.pool.size,
+                "rows_written": rows_written,
+                "write_ns": write_ns,
+                "rows_read": rows_read,
+                "read_ns": read_ns,
+                "row_faults": int(self.pool.row_faults[0]),
+            },
+        }
+
     async def profile(self, seconds: float, gpu_seconds: float) -> dict[str, Any]:
         """Where the time goes, in this process (``server``) and in each stage; see ``Host.profile``."""
         roles = [role for role, stage in self.stages.items() if isinstance(stage, Stage) and stage.up]

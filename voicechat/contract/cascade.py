@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from voicechat.contract.events import Event
 from voicechat.contract.requests import ResponseRequest, SpeechRequest
@@ -52,6 +52,16 @@ class ModelInfo:
     """Of some voices what is known, by voice: ``name``, ``description``, ``gender``, ``language``, each or none."""
     watermark: Watermark | None = None
     """None: sound leaves unmarked."""
+
+
+class Operations(Protocol):
+    """What operators and benchmarks may look at."""
+
+    def stats(self) -> dict[str, Any]:
+        """How it is doing now, as JSON: ``ready``, ``stages``, ``processes``, ``slots``, ``pool``."""
+
+    async def profile(self, seconds: float, gpu_seconds: float) -> dict[str, Any]:
+        """Where the time goes in the next seconds, as JSON. Slows everything for a while."""
 
 
 class Cascade(Protocol):

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voicechat.models.embedded.weights import WEIGHTS_DIR, TalkerConfig, VoiceBoxConfig, random_weights
+from voicechat.models.embedded.untrained import random_weights
+from voicechat.models.embedded.weights import WEIGHTS_DIR, TalkerConfig, VoiceBoxConfig
 
 if TYPE_CHECKING:
     from voicechat.train.talker import TalkerPlan
@@ -72,17 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--random", action="store_true", help="pack: untrained weights of the final shape")
 
 
-def thinker_paths(pairs: list[str]) -> dict[str, Path]:
-    """``NAME=PATH`` pairs. Raises ``ValueError`` on anything else."""
-    out = {}
-    for pair in pairs:
-        name, separator, path = pair.partition("=")
-        if not separator or not name or not path:
-            raise ValueError(f"--thinker takes NAME=PATH, not {pair!r}")
-        out[name] = Path(path)
-    return out
-
-
 def main(args: argparse.Namespace) -> int:
     """Run one step; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True)
@@ -100,7 +90,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from voicechat.train.common import Work, pick_device
+    from voicechat.train.common import Work, pick_device, thinker_paths
 
     work = Work(args.work)
     device = pick_device(args.device) if args.step in {"texts", "voicebox", "decoder", "talker"} else None

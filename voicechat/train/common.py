@@ -292,3 +292,14 @@ def wait_for(path: Path, what: str, watch: bool, poll: Callable[[float], None] =
         logger.info("waiting for %s", path)
     while not path.exists():
         poll(0.5)
+
+
+def thinker_paths(pairs: list[str]) -> dict[str, Path]:
+    """``NAME=PATH`` pairs. Raises ``ValueError`` on anything else."""
+    out = {}
+    for pair in pairs:
+        name, separator, path = pair.partition("=")
+        if not separator or not name or not path:
+            raise ValueError(f"--thinker takes NAME=PATH, not {pair!r}")
+        out[name] = Path(path)
+    return out

@@ -20,8 +20,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voicechat.bench.voice_judges import Transcriber
-from voicechat.bench.voice_measures import compare, error_rate
 from voicechat.models.embedded.talker import load_talker
 from voicechat.models.embedded.voicebox import FULL_LEFT_CONTEXT, RIGHT_CONTEXT, VoiceBoxNet, load_voicebox
 from voicechat.train.alignment import windows
@@ -30,6 +28,8 @@ from voicechat.train.generate import Prompt, generate
 from voicechat.train.pack import EVALUATION_FILE
 from voicechat.train.talker import HELD_FILE
 from voicechat.train.teachers import VoicePlan
+from voicechat.train.transcriber import Transcriber
+from voicechat.train.transcripts import compare, error_rate
 
 logger = logging.getLogger("voicechat.train")
 

@@ -30,7 +30,7 @@ from voicechat.models.embedded.talker import TalkerNet, load_talker
 from voicechat.models.embedded.voicebox import load_voicebox
 from voicechat.models.embedded.weights import WEIGHTS_DIR, load_voice_config, save_tensors, write_atomic
 from voicechat.models.folder import has_chat_template, hidden_size
-from voicechat.train.common import HELD_OUT, Work, pick_device, to_pcm, write_json
+from voicechat.train.common import HELD_OUT, Work, pick_device, thinker_paths, to_pcm, write_json
 from voicechat.train.generate import Prompt, generate
 from voicechat.train.projection_codes import coded_replies, has_codes
 from voicechat.train.projection_data import distilled_replies
@@ -212,8 +212,6 @@ def sample(work: Work, net: TalkerNet, fit: ProjectionFit, weights: Path) -> Non
 
 def thinker_command(args: argparse.Namespace) -> int:
     """``voicechat train thinker``: the options to :func:`thinker_step`; returns the exit code."""
-    from voicechat.train.cli import thinker_paths
-
     data_dir = load_settings().data_dir
     plan = TINY_PLAN if args.tiny else ProjectionPlan(fit=FitPlan(seconds=args.seconds))
     if args.replies:

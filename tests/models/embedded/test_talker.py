@@ -24,7 +24,8 @@ from voicechat.models.embedded.talker import (
     load_talker,
     split,
 )
-from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig, VoiceConfig, random_weights
+from voicechat.models.embedded.untrained import random_weights
+from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig, VoiceConfig
 
 SMALL = TalkerConfig(layers=2, width=64, heads=2, feed_forward=96, voices=("heart", "other"), thinkers=(("one", 24),))
 

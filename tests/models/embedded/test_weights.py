@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from voicechat.models.embedded.talker import load_talker
+from voicechat.models.embedded.untrained import random_weights
 from voicechat.models.embedded.voicebox import load_voicebox
 from voicechat.models.embedded.weights import (
     CARD_FILE,
@@ -21,7 +22,6 @@ from voicechat.models.embedded.weights import (
     VoiceConfig,
     load_tensors,
     load_voice_config,
-    random_weights,
 )
 
 SMALL = VoiceConfig(

@@ -18,6 +18,8 @@ from voicechat.contract.family import (
     GivenFolder,
     LlmFolder,
     MadeFolder,
+    Plain,
+    PlainSpec,
     RowLayout,
     TalkerModel,
     ThinkerModel,
@@ -112,6 +114,12 @@ class EmbeddedFamily:
         from voicechat.models.embedded.decoder import make_decoder
 
         return make_decoder(given["weights"], place)
+
+    def plain(self, spec: PlainSpec) -> Plain:
+        """See :class:`voicechat.contract.family.Family`."""
+        from voicechat.models.embedded.naive import OneAfterAnother
+
+        return OneAfterAnother(spec)
 
 
 def _reading(model: EmbeddedSettings) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Files of the trained voice: where they lie, how they are read and written, random ones for tests.
+"""Files of the trained voice: where they lie, how they are read and written.
 
 A weights folder holds
 
@@ -167,16 +167,3 @@ def save_voice(
     save_tensors(directory / TALKER_FILE, talker)
     save_tensors(directory / VOICEBOX_FILE, voicebox)
     write_atomic(directory / VOICE_FILE, config.to_json().encode())
-
-
-def random_weights(directory: Path | str, seed: int = 0, config: VoiceConfig | None = None) -> None:
-    """Write untrained weights of the given shape (the final shape by default): for tests and for building on."""
-    from voicechat.models.embedded.talker import TalkerNet
-    from voicechat.models.embedded.voicebox import VoiceBoxNet
-
-    config = config or VoiceConfig()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        talker = TalkerNet(config.talker)
-        voicebox = VoiceBoxNet(config.voicebox)
-    save_voice(directory, config, talker.state_dict(), voicebox.state_dict())

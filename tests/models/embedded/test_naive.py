@@ -10,10 +10,13 @@ import pytest
 import torch
 
 from tests.speech import voice
-from voicechat.bench.naive_models import SPARE_STEPS, STEPS_PER_SYMBOL, NaiveConfig, OneAfterAnother
+from voicechat.contract.family import PlainSpec
 from voicechat.models.embedded import talker
 from voicechat.models.embedded.frontend import Row
-from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig, VoiceConfig, random_weights
+from voicechat.models.embedded.naive import OneAfterAnother
+from voicechat.models.embedded.speaking import SPARE_STEPS, STEPS_PER_SYMBOL
+from voicechat.models.embedded.untrained import random_weights
+from voicechat.models.embedded.weights import TalkerConfig, VoiceBoxConfig, VoiceConfig
 
 WORDS = "the sky is blue because light of the sun meets air and so we see it".split()
 TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
@@ -47,26 +50,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def config(folder: Path) -> NaiveConfig:
-    return NaiveConfig(
-        thinker_dir=str(folder),
-        weights_dir=str(folder / "weights"),
+def config(folder: Path) -> PlainSpec:
+    return PlainSpec(
+        thinker={"folder": str(folder)},
+        talker={"weights": str(folder / "weights"), "thinker": "tiny"},
         ears_dir=None,
-        thinker="tiny",
         system_prompt="be kind",
         max_tokens=6,
         temperature=0.0,
         top_p=1.0,
         repetition_penalty=1.0,
-        talker_temperature=0.0,
-        talker_top_k=50,
+        sampling={"temperature": 0.0, "top_k": 50},
         ears_beam_size=1,
         threads=2,
     )
 
 
 @pytest.fixture(scope="module")
-def models(config: NaiveConfig) -> OneAfterAnother:
+def models(config: PlainSpec) -> OneAfterAnother:
     return OneAfterAnother(config)
 
 
@@ -91,7 +92,7 @@ def test_facts_say_what_was_chosen(models: OneAfterAnother) -> None:
         assert trials[f"{name}_trial_{models.facts[name]}_s"] == min(trials.values())
 
 
-def test_each_token_has_its_hidden_state(models: OneAfterAnother, config: NaiveConfig) -> None:
+def test_each_token_has_its_hidden_state(models: OneAfterAnother, config: PlainSpec) -> None:
     with torch.inference_mode():
         ids, hidden = models._think("why is the sky blue", 5)
         assert hidden.shape == (5, 32)
@@ -132,8 +133,8 @@ def test_each_code_has_the_symbols_of_its_step(models: OneAfterAnother) -> None:
     assert symbols[0, talker.LEFT] == 0, "the pause before the text"
 
 
-def test_it_draws_at_random_with_a_temperature(config: NaiveConfig, models: OneAfterAnother) -> None:
-    models.config = dataclasses.replace(config, talker_temperature=1.0, talker_top_k=0)
+def test_it_draws_at_random_with_a_temperature(config: PlainSpec, models: OneAfterAnother) -> None:
+    models.config = dataclasses.replace(config, sampling={"temperature": 1.0, "top_k": 0})
     torch.manual_seed(1)
     state = torch.zeros(64, dtype=models._talker.code_embed.dtype)
     drawn = {models._draw(state) for _ in range(20)}

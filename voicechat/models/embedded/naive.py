@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from voicechat.contract.family import PlainAnswer, PlainSpec
 from voicechat.contract.messages import Turn
 from voicechat.models.ears.whisper import Ears
 from voicechat.models.embedded import frontend, talker, voicebox
+from voicechat.models.embedded.speaking import SPARE_STEPS, STEPS_PER_SYMBOL
 from voicechat.models.embedded.thinker import ChatPrompt
-
-STEPS_PER_SYMBOL = 8
-SPARE_STEPS = 50
-"""Bound on a reply's length, as in the Talker's stage."""
 
 Way = tuple[torch.dtype, int]
 """How a net is run: its type and the number of threads."""
@@ -38,43 +35,10 @@ _TRIAL_STEPS = 25
 _TRIALS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class NaiveConfig:
-    """What the process is told. Folders as the assembler made them, without quantisation; without ears it is deaf."""
-
-    thinker_dir: str
-    weights_dir: str
-    ears_dir: str | None
-    thinker: str | None
-    system_prompt: str
-    max_tokens: int
-    temperature: float
-    top_p: float
-    repetition_penalty: float
-    talker_temperature: float
-    talker_top_k: int
-    ears_beam_size: int
-    threads: int
-    device: str = "cpu"
-
-
-@dataclass(slots=True)
-class NaiveAnswer:
-    """An answer and how it came about, in seconds: ``times`` of the stages, one after another, and their sum."""
-
-    text: str = ""
-    heard: str | None = None
-    tokens: int = 0
-    steps: int = 0
-    audio_s: float = 0.0
-    times: dict[str, float] = field(default_factory=dict)
-    total_s: float = 0.0
-
-
 class OneAfterAnother:
     """All models in one process. ``facts`` says which way was found fastest for each, and what each trial took."""
 
-    def __init__(self, config: NaiveConfig) -> None:
+    def __init__(self, config: PlainSpec) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import logging
 
@@ -86,22 +50,22 @@ class OneAfterAnother:
         self._ears: Ears | None = None
         if config.ears_dir is not None:
             self._ears = Ears(config.ears_dir, threads=config.threads, beam_size=config.ears_beam_size)
-        self._tokenizer = AutoTokenizer.from_pretrained(config.thinker_dir)
+        self._tokenizer = AutoTokenizer.from_pretrained(config.thinker["folder"])
         self._prompt = ChatPrompt(self._tokenizer, config.system_prompt)
         self._device = torch.device(config.device)
         dtype = torch.float32 if config.device == "cpu" else torch.bfloat16
-        loaded = AutoModelForCausalLM.from_pretrained(config.thinker_dir, dtype=dtype)
+        loaded = AutoModelForCausalLM.from_pretrained(config.thinker["folder"], dtype=dtype)
         self._thinker: Any = loaded.to(self._device).eval()
-        self._talker = talker.load_talker(config.weights_dir).to(self._device)
-        conditioner = talker.Conditioner.from_weights(config.weights_dir, config.thinker)
+        self._talker = talker.load_talker(config.talker["weights"]).to(self._device)
+        conditioner = talker.Conditioner.from_weights(config.talker["weights"], config.talker["thinker"])
         self._conditioner = conditioner.to(self._device)
-        self._voicebox = voicebox.load_voicebox(config.weights_dir).to(self._device)
+        self._voicebox = voicebox.load_voicebox(config.talker["weights"]).to(self._device)
         frontend.load_g2p()
         self._choose_ways()
 
-    def answer(self, text: str | None, sound: npt.NDArray[np.float32] | None, max_tokens: int | None) -> NaiveAnswer:
+    def answer(self, text: str | None, sound: npt.NDArray[np.float32] | None, max_tokens: int | None) -> PlainAnswer:
         """Answer a typed question, or a spoken one (float32 mono ``[n]`` at 16 kHz)."""
-        answer, begun = NaiveAnswer(), time.perf_counter()
+        answer, begun = PlainAnswer(), time.perf_counter()
         if sound is not None:
             if self._ears is None:
                 raise ValueError("there are no ears to hear the question with")
@@ -205,10 +169,10 @@ class OneAfterAnother:
         code, advance, special = (part.float() for part in self._talker.factors(state))
         never = torch.full((1,), -torch.inf, device=self._device)
         logits = torch.cat([(code[:, None] + advance).flatten(), never, special[1:2]])
-        if config.talker_temperature <= 0:
+        if config.sampling["temperature"] <= 0:
             return int(logits.argmax())
-        best, ids = logits.topk(config.talker_top_k or len(logits))
-        chances = torch.softmax(best / config.talker_temperature, -1)
+        best, ids = logits.topk(config.sampling["top_k"] or len(logits))
+        chances = torch.softmax(best / config.sampling["temperature"], -1)
         return int(ids[torch.multinomial(chances, 1)])
 
     def _trial_steps(self) -> tuple[Tensor, Tensor]:
