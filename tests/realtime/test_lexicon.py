@@ -58,9 +58,9 @@ def test_what_is_no_backchannel(text):
 
 
 def test_barge_ins_however_little_is_said():
-    assert all(ENGLISH.is_barge_in(text, 3) for text in ["Stop.", "Okay, but", "No, wait.", "It is not true"])
-    assert not any(ENGLISH.is_barge_in(text, 3) for text in ["Yeah.", "", "Shimmer.", "You have."])
-    assert ENGLISH.is_barge_in("You have.", 2) and not ENGLISH.is_barge_in("Yeah, share.", 2)
+    assert all(ENGLISH.takes_floor(text) for text in ["Stop.", "Okay, but", "No, wait.", "It is not true"])
+    assert not any(ENGLISH.takes_floor(text) for text in ["Yeah.", "", "Shimmer.", "You have."])
+    assert [ENGLISH.other_words(text) for text in ["Yeah, share.", "You have.", "That's right.", ""]] == [1, 2, 0, 0]
 
 
 def test_a_listener_may_go_on():

@@ -123,7 +123,9 @@ def test_long_speech_is_an_interruption_whatever_the_words():
     assert talk.jobs, "asked already, in the middle of it"
     talk.understand("Yeah yeah")
     assert not talk.cancelled
-    talk.hear(0.8, True)
+    talk.hear(1.2, True)
+    assert not talk.cancelled, "nothing else was understood of it"
+    talk.hear(1.0, True)
     assert talk.cancelled == [1]
     talk.check()
 
@@ -217,7 +219,7 @@ def test_who_goes_on_to_speak_interrupts():
     talk.hear(0.06, False)
     assert not talk.cancelled and len(talk.all("response.created")) == 1, "more may follow"
     talk.hear(0.3, True)
-    talk.understand("Okay, but")
+    talk.understand("Okay, but why")
     assert talk.cancelled == [1]
     talk.hear(0.6, False)
     talk.understand("Okay, but why?")

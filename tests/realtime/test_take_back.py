@@ -93,7 +93,7 @@ def test_who_has_heard_more_than_a_syllable_interrupts():
         bench.now -= 0.02  # one clock for both
     assert bench.session.turn.state is TurnState.REPLYING
     bench.hear(0.5, True)
-    bench.understand("No, wait.")
+    bench.understand("No, wait for me.")
     assert bench.all("conversation.item.truncated") and not bench.all("conversation.item.deleted")
     bench.check()
 

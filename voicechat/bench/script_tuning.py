@@ -83,6 +83,7 @@ _NOISES = (
 _BACKCHANNELS = (
     "mm-hm", "Yeah.", "Uh-huh.", "Right.", "Okay.", "mm-hm", "I see.", "Yeah, yeah.", "Oh, wow.", "Sure.", "mm-hm",
     "Mm.", "Right, okay.", "Yes.",
+    "All right.", "That's great.", "Absolutely.", "Oh, really?", "Indeed.", "That is true.",
 )  # fmt: skip
 
 _INTERRUPTIONS = (
@@ -91,6 +92,7 @@ _INTERRUPTIONS = (
     "Okay, but how much does it cost?", "That is enough, thank you.", "Sorry, I have another question.",
     "Wait.", "Let me ask you something different.{300} Who was Mozart?", "What do you mean by that?",
     "Yeah, but why is that so?", "Be quiet.", "I think you did not understand me.", "Shorter, please.",
+    "Not that one.", "Too long.", "Nonsense.", "My turn.", "Another topic.", "Louder.", "Slower, please.", "Change it.",
 )  # fmt: skip
 
 _CROWD = (
@@ -114,7 +116,7 @@ TUNING = Texts(
     interruptions=_INTERRUPTIONS,
     crowd=_CROWD,
     takes={
-        Kind.QUESTION: 2, Kind.PAUSE: 4, Kind.HESITATION: 4, Kind.NOISY: 2, Kind.BACKCHANNEL: 5, Kind.NOISE_IN_REPLY: 3,
-        Kind.NOISE: 2, Kind.INTERRUPTION: 6,
+        Kind.QUESTION: 2, Kind.PAUSE: 4, Kind.HESITATION: 4, Kind.NOISY: 2, Kind.BACKCHANNEL: 4, Kind.NOISE_IN_REPLY: 3,
+        Kind.NOISE: 2, Kind.INTERRUPTION: 5,
     },
 )  # fmt: skip

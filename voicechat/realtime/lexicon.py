@@ -82,11 +82,13 @@ class Lexicon:
         left = self._said(text)
         return len(left) <= _MOST_BACKCHANNELS and left <= self.backchannels
 
-    def is_barge_in(self, text: str, words: int) -> bool:
-        """True if ``text`` is certain to be more than a backchannel that the ASR did not understand: it has one of the
-        words with which speakers take the floor, or as many as ``words`` different ones that no listener says."""
-        left = self._said(text) - self.backchannels
-        return bool(left & self.barge_ins) or len(left) >= words
+    def takes_floor(self, text: str) -> bool:
+        """True if ``text`` has a word with which speakers take the floor."""
+        return bool(self._said(text) & self.barge_ins)
+
+    def other_words(self, text: str) -> int:
+        """How many different words of ``text`` no listener says."""
+        return len(self._said(text) - self.backchannels)
 
     def _said(self, text: str) -> set[str]:
         """The words of ``text`` but for listeners' phrases."""

@@ -28,11 +28,12 @@ class OpenTurn:
         self._begun = 0.0
         self._heard_ahead: float | None = None  # when the turn was last heard ahead
         self._question_at = 0
+        self._murmurs = False  # the last partial transcript is a backchannel
         self._awaiting_response = False  # its end waits only for the response that was begun ahead
 
     def begin(self) -> None:
         """A turn has opened."""
-        self._told, self._heard_ahead = PartialTranscript(), None
+        self._told, self._heard_ahead, self._murmurs = PartialTranscript(), None, False
         self._begun = self._session.out.now
         self._question_at = self._policy.barge_in.judge_ms
 
@@ -78,7 +79,9 @@ class OpenTurn:
         if session.asr.is_hypothesis(job):
             self._supposed(text)
         elif session.asr.is_partial(job):
-            if session.weighing and session.lexicon.is_barge_in(text, self._policy.barge_in.partial_words):
+            self._murmurs = session.lexicon.is_backchannel(text)
+            needed = self._policy.barge_in.partial_words - session.lexicon.takes_floor(text)
+            if session.weighing and session.lexicon.other_words(text) >= needed:
                 session.yield_to_user()
             self._tell(text)
 
@@ -119,7 +122,8 @@ class OpenTurn:
         has not told by now where it stopped is none that stops."""
         session, policy = self._session, self._policy.barge_in
         voice = session.input.voiced_ms
-        if voice >= (policy.certain_ms if session.weighing else policy.judge_ms):
+        certain_ms = policy.certain_ms * (2 if self._murmurs else 1)
+        if voice >= (certain_ms if session.weighing else policy.judge_ms):
             session.yield_to_user()
         elif voice >= self._question_at:
             self._question_at = voice + policy.judge_again_ms
@@ -197,7 +201,8 @@ class OpenTurn:
         """True if what was said before a pause in a reply is a backchannel, or so short that it was misheard."""
         words, policy = self._session.lexicon, self._policy.barge_in
         short = self._session.input.voiced_ms < policy.short_ms
-        return words.is_backchannel(text) or (short and not words.is_barge_in(text, policy.short_words))
+        misheard = short and words.other_words(text) < policy.short_words and not words.takes_floor(text)
+        return misheard or words.is_backchannel(text)
 
     def _expect_end(self) -> None:
         """Let the turn end after as much silence as is enough; but while nothing of the response could be heard anyway,

@@ -61,12 +61,13 @@ class BargeInPolicy:
     the client is told (``client_onset_ms``, ``client_window_ms``).
 
     So much voice in a reply is heard for what it means: ``judge_ms``, and again after ``judge_again_ms`` more;
-    ``certain_ms`` are a barge-in, whatever the words. ``afterthought_ms`` of silence after a backchannel tell that no
-    "but" follows. A held reply waits at most ``undecided_ms`` after the last voice for the ASR.
+    ``certain_ms`` are a barge-in, twice as much if all that was understood of it is a backchannel. ``afterthought_ms``
+    of silence after a backchannel tell that no "but" follows. A held reply waits at most ``undecided_ms`` after the
+    last voice for the ASR.
 
     What is short is often misheard: a partial transcript must have ``partial_words`` different words that no listener
-    says to be a barge-in, and what was said before a pause, if it is less voice than ``short_ms``, ``short_words``;
-    unless it has one with which speakers take the floor ("stop"). The reply is silent meanwhile.
+    says to be a barge-in, one less if with one of them speakers take the floor ("stop"); and what was said before a
+    pause, if it is less voice than ``short_ms``, ``short_words``, or such a word. The reply is silent meanwhile.
     """
 
     server_onset_ms: int = 160
@@ -77,7 +78,7 @@ class BargeInPolicy:
     judge_again_ms: int = 300
     certain_ms: int = 1200
     short_ms: int = 900
-    short_words: int = 3
+    short_words: int = 2
     partial_words: int = 3
     afterthought_ms: int = 480
     undecided_ms: int = 500
