@@ -162,7 +162,7 @@ def test_failures(
 
 
 def test_nothing_that_speaks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def nobody(folder: Path) -> Any:
+    def nobody(folder: Path, texts: object) -> Any:
         raise NoVoice("nothing here can speak")
 
     monkeypatch.setattr(realtime, "Studio", nobody)

@@ -14,7 +14,7 @@ async def test_barge_in_stops_the_reply_at_once(make_bench):
     await bench.run(silence(1.0))
     await bench.run(voice(0.4))
     assert not np.any(bench.sound[-5:]), "silent at once"
-    await bench.run(voice(0.6))
+    await bench.run(np.concatenate([voice(0.6), silence(0.4)]))
     started = bench.kinds().index("input_audio_buffer.speech_started", 4)
     assert "output_audio_buffer.cleared" in bench.kinds()[started:]
     done = bench.all("response.done")[0]["response"]
