@@ -64,7 +64,7 @@ async def act(line: Line, recording: Recording, prompt: Recording | None) -> Tra
         case Expect.NO_TURN:
             await _until(line, lambda: bool(line.record.all("response.created")), _NOTHING_S)
         case Expect.NO_INTERRUPTION:
-            await _undisturbed(line, reply)
+            await _undisturbed(line, reply, last_s)
         case Expect.INTERRUPTION:
             await _interrupted(line, reply, first_s, last_s)
     return Trace(recording, line.transport, line.record, first_s, last_s, spans, reply, now())
@@ -99,7 +99,7 @@ async def _answered(line: Line, last_s: float) -> None:
             return
 
 
-async def _undisturbed(line: Line, reply: str | None) -> None:
+async def _undisturbed(line: Line, reply: str | None, last_s: float) -> None:
     """Wait until what was heard must have been judged: over WebRTC until the reply has been played, and over WebSocket
     the rest of it, if the player was stopped and the server goes on with it."""
     begun = now()
@@ -111,7 +111,8 @@ async def _undisturbed(line: Line, reply: str | None) -> None:
     stop = line.record.stop_of(reply)
     if stop is not None and line.transport == "ws":
         await _until(line, lambda: line.record.first("response.created", stop) is not None, _NOTHING_S)
-        await _until(line, lambda: not line.busy() and _played_out(line), _WHOLE_ANSWER_S)
+        judged_s = last_s + _AFTERWARDS_S  # also what was said after a reply had gone on
+        await _until(line, lambda: now() >= judged_s and not line.busy() and _played_out(line), _WHOLE_ANSWER_S)
 
 
 async def _interrupted(line: Line, reply: str | None, first_s: float, last_s: float) -> None:

@@ -87,8 +87,9 @@ class Lexicon:
         return bool(self._said(text) & self.barge_ins)
 
     def other_words(self, text: str) -> int:
-        """How many different words of ``text`` no listener says."""
-        return len(self._said(text) - self.backchannels)
+        """How many different words of ``text`` no listener says; "that's" is one."""
+        left = self._said(text) - self.backchannels
+        return len({word for word in text.lower().split() if left.intersection(_words(word))})
 
     def _said(self, text: str) -> set[str]:
         """The words of ``text`` but for listeners' phrases."""
