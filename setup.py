@@ -17,6 +17,7 @@ setup(
         "voicechat.realtime": ["lexicons/*.yaml", "endpointing.json"],
         "voicechat.models.embedded": ["weights/*"],
         "voicechat.train": ["**/*.txt", "**/*.json", "*.yaml"],
+        "voicechat.watermark": ["front.npz"],
         "voicechat.web": ["**/*"],
         "voicechat.configs": ["*.yaml"],
     },

@@ -1,7 +1,7 @@
 """The payload's error-correcting code: BCH (63, 16, 23) with a parity bit, that is 64 signs for 16 bits.
 
-Any two words differ in at least 24 of the 64 signs. Words are read with soft decisions, the nearest of all 65,536; the
-check then is the code's own: within its radius of 11 wrong signs no second word can lie.
+Any two words differ in at least 24 of the 64 signs. Words are read with soft decisions, the nearest of all 65,536, and
+the next to it: how far they lie apart is the check on the first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 PAYLOAD_BITS = 16
 SYMBOLS = 64
 RADIUS = 11
-"""Wrong signs, of the 64, up to which a word can only be the one that was sent."""
+"""Wrong signs, of the 64, up to which the nearest word can only be the one that was sent."""
 
 _GENERATOR = 0o6331141367235453
 """Generator polynomial of BCH (63, 16), t = 11 (Lin and Costello, Error Control Coding, appendix C)."""
@@ -41,15 +41,17 @@ def codebook() -> Floats:
     return signs
 
 
-def nearest(soft: Floats) -> tuple[npt.NDArray[np.int64], Floats, npt.NDArray[np.int64]]:
+def nearest(soft: Floats) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
     """The best word for each of ``soft`` (float32 ``[n, 64]``, positive for +1).
 
-    Returns the payloads, their correlations, and how many of the 64 signs are wrong.
+    Returns the payloads, their correlations, and those of the second best.
     """
     scores = soft @ codebook().T
+    each = np.arange(len(soft))
     best = scores.argmax(1)
-    wrong = ((soft >= 0) != (codebook()[best] > 0)).sum(1)
-    return best, scores[np.arange(len(soft)), best], wrong
+    first = scores[each, best]
+    scores[each, best] = -np.inf
+    return best, first, scores.max(1)
 
 
 def _word(message: int) -> list[int]:

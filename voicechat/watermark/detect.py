@@ -8,16 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.watermark.code import Floats
-from voicechat.watermark.features import STEP_MS, STEPS_OF_A_ROW, Levels, contrasts
+from voicechat.watermark.code import Floats, encode
+from voicechat.watermark.features import STEP_MS, STEPS_OF_A_ROW, Contrasts, Levels
 from voicechat.watermark.keys import Key
 from voicechat.watermark.pattern import BANDS, Pattern
 from voicechat.watermark.report import FALSE_POSITIVE_RATE, Outcome, Report, Second, Span
-from voicechat.watermark.search import SPEEDS, search, steps_needed
-from voicechat.watermark.spans import Track
+from voicechat.watermark.search import SCALES, search, steps_needed
+from voicechat.watermark.spans import Track, joined
 
 RATES = (8_000, 16_000, 24_000, 48_000)
-"""Sample rates that sound may have; any other is first resampled, best to 16,000 Hz. Nothing is seen above 4 kHz."""
+"""Sample rates that sound may have; any other is first resampled, best to 16,000 Hz. Nothing is seen above 7 kHz."""
 
 MIN_S = 1.0
 """Shorter sounds are not looked at."""
@@ -34,17 +34,22 @@ _INTERESTING = math.log(FALSE_POSITIVE_RATE)
 class Detector:
     """Looks for the marks of several keys in one sound. Not safe for use from two threads at once."""
 
-    def __init__(self, keys: Sequence[Key], rate: int = 16_000) -> None:
-        """``rate``: sample rate in Hz of the sound, of :data:`RATES`. Raises ``ValueError``."""
+    def __init__(self, keys: Sequence[Key], rate: int = 16_000, expected: Sequence[int] = ()) -> None:
+        """``rate``: sample rate in Hz of the sound, of :data:`RATES`; ``expected``: payloads that are likeliest, such
+        as the deployment's own: they are found where others would be too weak. Raises ``ValueError``.
+        """
         if not keys:
             raise ValueError("there is no key to look for")
         if rate not in RATES:
             raise ValueError(f"the detector takes sound at {', '.join(map(str, RATES))} Hz, not {rate}; resample it")
         self._rate = rate
         self._keys = {key: Pattern.of(key) for key in dict.fromkeys(keys)}
-        self._stream = Levels(rate, SPEEDS)
-        self._levels: Floats = np.zeros((0, len(SPEEDS), BANDS), np.float32)
-        self._begin = 0  # step of the first of the levels
+        self._expected = tuple(dict.fromkeys(expected))
+        for payload in self._expected:
+            encode(payload)  # refuses what is none
+        self._stream, self._front = Levels(rate, SCALES), Contrasts(len(SCALES))
+        self._seen: Floats = np.zeros((0, len(SCALES), BANDS), np.float32)  # contrasts
+        self._begin = 0  # step of the first of them
         self._start = 0  # step at which the next windows begin
         self._samples = 0
         self._loudest = 0.0
@@ -69,7 +74,7 @@ class Detector:
                 raise ValueError("there are samples that are no number")
             self._samples += len(sound)
             self._loudest = max(self._loudest, float(np.abs(sound).max()))
-            self._levels = np.concatenate([self._levels, self._stream.push(sound)])
+            self._seen = np.concatenate([self._seen, self._front.push(self._stream.push(sound))])
             self._look(_NEED + _MARGIN)
 
     def finish(self) -> Report:
@@ -77,28 +82,28 @@ class Detector:
         if self._finished:
             raise ValueError("this sound was already finished")
         self._finished = True
-        self._levels = np.concatenate([self._levels, self._stream.finish()])
+        rest = [self._front.push(self._stream.finish()), self._front.finish()] if self._samples else []
+        self._seen = np.concatenate([self._seen, *rest])
         if self._samples >= MIN_S * self._rate:
             self._look(steps_needed(min(_ROWS)))
-            end = self._begin + len(self._levels)
+            end = self._begin + len(self._seen)
             if not self._windows or self._start + steps_needed(min(_ROWS)) // 2 < end:
                 self._look_at(max(0, min(self._start, end - steps_needed(min(_ROWS)))))
         return self._report()
 
     def _look(self, ahead: int) -> None:
         """Look at the windows that have so many steps of sound."""
-        while self._begin + len(self._levels) - self._start >= ahead:
+        while self._begin + len(self._seen) - self._start >= ahead:
             self._look_at(self._start)
             self._start += _HOP
             spare = self._start - _MARGIN - self._begin
             if spare > 0:
-                self._levels = self._levels[spare:]
+                self._seen = self._seen[spare:]
                 self._begin += spare
 
     def _look_at(self, start: int) -> None:
-        # what lies beyond the end of the sound says nothing, and is left out by being zero
-        seen = contrasts(self._levels)
-        window = seen[start - self._begin :]
+        # what lies beyond the end of the sound says nothing: it is zero
+        window = self._seen[start - self._begin :]
         for number, rows in enumerate(_ROWS):
             if number and len(window) < steps_needed(_ROWS[number - 1]) + _HOP:
                 continue
@@ -107,7 +112,7 @@ class Detector:
             score = 0.0
             for key, pattern in self._keys.items():
                 self._windows += 1
-                found = search(padded, pattern, rows)
+                found = search(padded, pattern, rows, self._expected)
                 score = max(score, found.score)
                 self._lowest = min(self._lowest, found.log_p)
                 if found.log_p > _INTERESTING:
@@ -118,7 +123,7 @@ class Detector:
                     self._tracks.append(track)
                 track.add(found, start)
                 end = start + rows * STEPS_OF_A_ROW
-                track.watch(seen, self._begin, start - _MARGIN, end + _MARGIN, pattern)
+                track.watch(self._seen, self._begin, start - _MARGIN, end + _MARGIN, pattern)
             if not number:
                 self._scores.append(((start + rows * STEPS_OF_A_ROW / 2) * STEP_MS / 1000, score))
 
@@ -135,7 +140,7 @@ class Detector:
             p_value, score = math.exp(min(0.0, log_p)), track.best.score
             speed = track.best.hypothesis.speed
             spans.append(Span(start, min(end, duration), payload, track.key.id, p_value, score, speed))
-        spans.sort(key=lambda span: (span.start_s, span.end_s))
+        spans = joined(spans)
         p_value = math.exp(min(0.0, self._lowest + tried))
         outcome: Outcome = "marked" if spans else "not_marked"
         if not spans and duration < MIN_S:
@@ -153,8 +158,13 @@ class Detector:
         return tuple(Second(float(second), score) for second, score in enumerate(best))
 
 
-def detect(pcm: npt.NDArray[np.int16] | npt.NDArray[np.float32], keys: Sequence[Key], rate: int = 16_000) -> Report:
+def detect(
+    pcm: npt.NDArray[np.int16] | npt.NDArray[np.float32],
+    keys: Sequence[Key],
+    rate: int = 16_000,
+    expected: Sequence[int] = (),
+) -> Report:
     """The report of one whole sound; see :class:`Detector`."""
-    detector = Detector(keys, rate)
+    detector = Detector(keys, rate, expected)
     detector.feed(pcm)
     return detector.finish()

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from voicechat.contract.sound import PCM_RATE, Pcm
 from voicechat.watermark.keys import Key
-from voicechat.watermark.pattern import ROW_MS, ROWS, Pattern, band_weights
+from voicechat.watermark.pattern import BAND_HZ, BANDS, LOWEST_HZ, ROW_MS, ROWS, Pattern, band_weights
 
 DELAY_SAMPLES = 480
 """The most samples at 24 kHz that have gone in and not yet come out."""
@@ -17,7 +17,9 @@ DELAY_SAMPLES = 480
 _FRAME = 480
 _HOP = 240
 _FRAMES_OF_A_ROW = ROW_MS * PCM_RATE // 1000 // _HOP
-_DEPTH_DB = 1.5
+_DEPTHS_DB = ((1_500, 0.3), (3_000, 1.2), (4_000, 2.5), (np.inf, 3.0))
+"""How much louder or softer a tile is made, by the highest frequency for which that holds: little where the voice is
+all tone and a change is heard as roughness, more where it is like noise."""
 _FULL = 32767.0
 
 Doubles = npt.NDArray[np.float64]
@@ -88,7 +90,7 @@ class Embedder:
         sound = frame.astype(np.float64)
         spectrum = np.fft.rfft(sound * _window())
         signs = self._signs[number // _FRAMES_OF_A_ROW % ROWS]
-        gain = np.exp(_weights() @ (signs * (_DEPTH_DB * np.log(10) / 20))) - 1.0
+        gain = np.exp(_weights() @ signs) - 1.0
         difference: Doubles = np.fft.irfft(spectrum * gain, _FRAME) * _window()
         room = _FULL - np.abs(sound).max()
         loudest = np.abs(difference).max()
@@ -106,7 +108,10 @@ def _window() -> Doubles:
 
 @functools.cache
 def _weights() -> Doubles:
-    return band_weights(PCM_RATE, _FRAME).astype(np.float64)
+    """Change of the logarithm of every bin's gain, for a sign +1 of every band: float64 ``[bins, BANDS]``."""
+    middles = LOWEST_HZ + BAND_HZ * (np.arange(BANDS) + 0.5)
+    depths = np.array([next(depth for limit, depth in _DEPTHS_DB if middle < limit) for middle in middles])
+    return band_weights(PCM_RATE, _FRAME).astype(np.float64) * (depths * np.log(10) / 20)
 
 
 @functools.lru_cache(maxsize=16)

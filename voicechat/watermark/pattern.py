@@ -1,9 +1,9 @@
 """Where the mark lies: tiles of time and frequency, each with a secret sign, and with a symbol of the payload or none.
 
-Time is cut into rows of :data:`ROW_MS`, the voice band into :data:`BANDS`; one row of one band is a *tile*. A tile is
-made a little louder or a little softer. The pattern repeats after :data:`ROWS` rows. A third of the tiles is the pilot,
-which is found first; the others carry the payload's signs, each of them many times in any two seconds. What lies where
-is public; the signs come from the key.
+Time is cut into rows of :data:`ROW_MS`, the band from 250 Hz to 6,850 Hz into :data:`BANDS`; one row of one band is a
+*tile*. A tile is made a little louder or a little softer. The pattern repeats after :data:`ROWS` rows. A third of the
+tiles is the pilot, which is found first; the others carry the payload's signs, each of them many times in any two
+seconds. What lies where is public; the signs come from the key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from voicechat.watermark.keys import Key
 
 ROW_MS = 20
 ROWS = 128
-LOWEST_HZ, BAND_HZ, BANDS = 250, 150, 22
+LOWEST_HZ, BAND_HZ, BANDS = 250, 150, 44
 PILOT = -1
 """In :func:`layout`: the tile carries no symbol."""
 
@@ -57,15 +57,16 @@ def layout() -> npt.NDArray[np.int64]:
     return carried
 
 
-def band_weights(rate: float, size: int, scale: float = 1.0) -> Floats:
+def band_weights(rate: float, size: int, scale: float = 1.0, *, halves: bool = False) -> Floats:
     """How much each bin of a real FFT of ``size`` samples at ``rate`` Hz is of each band: float32 ``[bins, BANDS]``.
 
-    ``scale`` is by how much all frequencies have risen.
+    ``scale`` is by how much all frequencies have risen. With ``halves``: of each half of a band, ``[bins, 2 * BANDS]``.
     """
+    width, count = (BAND_HZ / 2, 2 * BANDS) if halves else (BAND_HZ, BANDS)
     step = rate / size
     centres = np.arange(size // 2 + 1) * step
-    low = (LOWEST_HZ + BAND_HZ * np.arange(BANDS)) * scale
-    high = low + BAND_HZ * scale
+    low = (LOWEST_HZ + width * np.arange(count)) * scale
+    high = low + width * scale
     inside = np.minimum(centres[:, None] + step / 2, high) - np.maximum(centres[:, None] - step / 2, low)
     weights: Floats = np.clip(inside / step, 0.0, 1.0).astype(np.float32)
     return weights

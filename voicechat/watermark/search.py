@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from voicechat.watermark.code import PAYLOAD_BITS, RADIUS, SYMBOLS, Floats, nearest
+from voicechat.watermark.code import PAYLOAD_BITS, SYMBOLS, Floats, codebook, nearest
 from voicechat.watermark.features import STEPS_OF_A_ROW
 from voicechat.watermark.pattern import BANDS, PILOT, ROWS, Pattern
 
-SPEEDS = (1.0, 0.976, 0.984, 0.992, 1.008, 1.016, 1.024)
-"""By how much faster than made the sound may run."""
+SPEEDS = (1.0, 0.98, 0.987, 0.9935, 1.0065, 1.013, 1.02)
+"""By how much faster than made the sound may run; those in between are near enough to one of them."""
 
-_CANDIDATES = 12
+SCALES = (1.0, 0.98, 1.02)
+"""By how much its frequencies may have risen."""
+
+SURE = 7.0
+"""A payload is told if every other is so much less likely: the natural logarithm of about a thousand."""
+
+_CANDIDATES = 24
 """Places that are looked at whole, of those where the pilot is seen best."""
 
 
@@ -34,10 +41,14 @@ class Hypothesis:
     scale: int
 
 
-HYPOTHESES = tuple(Hypothesis(speed, scale) for number, speed in enumerate(SPEEDS) for scale in sorted({0, number}))
+HYPOTHESES = tuple(
+    Hypothesis(speed, scale)
+    for speed in SPEEDS
+    for scale in ((0,) if abs(speed - 1) < 0.01 else (0, 1) if speed < 1 else (0, 2))
+)
 
-LOG_TRIED = math.log(len(HYPOTHESES) * ROWS * STEPS_OF_A_ROW) + PAYLOAD_BITS * math.log(2)
-"""Natural logarithm of how many things a window is compared with."""
+_LOG_PLACES = math.log(len(HYPOTHESES) * ROWS * STEPS_OF_A_ROW)
+_LOG_WORDS = PAYLOAD_BITS * math.log(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,8 @@ class Found:
     """The best that a window says.
 
     ``score`` is z; ``log_p`` the natural logarithm of its p-value, for the window and key alone; ``first`` the step of
-    the window at which row ``row`` of the pattern lies; ``payload`` None unless the code's check holds.
+    the window at which row ``row`` of the pattern lies; ``word`` the payload that was seen best, ``payload`` the same
+    if the code's check holds: if no other word is within :data:`SURE` of it.
     """
 
     score: float
@@ -57,10 +69,11 @@ class Found:
     payload: int | None
 
 
-def search(contrasts: Floats, pattern: Pattern, rows: int) -> Found:
-    """Look at the first ``rows`` rows of ``contrasts``, float32 ``[steps, scales, BANDS]``, as :data:`SPEEDS` scales.
+def search(contrasts: Floats, pattern: Pattern, rows: int, expected: Sequence[int] = ()) -> Found:
+    """Look at the first ``rows`` rows of ``contrasts``, float32 ``[steps, scales, BANDS]``, scales as :data:`SCALES`.
 
-    It must have :func:`steps_needed` steps.
+    It must have :func:`steps_needed` steps. Half of the p-value's budget goes to the ``expected`` payloads, if there
+    are any: to look for a few takes a weaker mark than to look for all.
     """
     folded, weight = _fold(contrasts, rows)
     pilot = np.where(pattern.symbols == PILOT, pattern.signs, 0).astype(np.float32)
@@ -71,16 +84,25 @@ def search(contrasts: Floats, pattern: Pattern, rows: int) -> Found:
     took = folded[lag[:, None], rolled]
     products = took * pattern.signs
     soft = np.stack([_by_symbol(product, pattern.symbols) for product in products])
-    words, agreement, wrong = nearest(soft[:, :SYMBOLS])
-    square = (took**2).sum((1, 2))
-    scores = (soft[:, SYMBOLS] + agreement) / np.sqrt(square + 1e-6)
+    words, agreement, second = nearest(soft[:, :SYMBOLS])
+    norm = np.sqrt((took**2).sum((1, 2)) + 1e-6)
+    scores, seconds = (soft[:, SYMBOLS] + agreement) / norm, (soft[:, SYMBOLS] + second) / norm
     top = int(scores.argmax())
-    score = float(scores[top])
-    log_p = min(0.0, LOG_TRIED - max(score, 0.0) ** 2 / 2)
+    score, word = float(scores[top]), int(words[top])
+    shared = math.log(2) if expected else 0.0
+    log_p = _LOG_PLACES + _LOG_WORDS + shared - max(score, 0.0) ** 2 / 2
+    # as a Gaussian shifted by ``score``, the words' log likelihoods differ by its product with the scores' difference
+    payload = word if score * (score - float(seconds[top])) >= SURE else None
+    if expected:
+        known = (soft[:, SYMBOLS, None] + soft[:, :SYMBOLS] @ codebook()[list(expected)].T) / norm[:, None]
+        place, which_word = divmod(int(known.argmax()), len(expected))
+        best_known = float(known[place, which_word])
+        known_p = _LOG_PLACES + math.log(2 * len(expected)) - max(best_known, 0.0) ** 2 / 2
+        if known_p < log_p:
+            payload = payload if place == top and expected[which_word] == word else None
+            top, score, log_p, word = place, best_known, known_p, expected[which_word]
     which, first = divmod(int(lag[top]), STEPS_OF_A_ROW)
-    word = int(words[top])
-    payload = word if wrong[top] <= RADIUS else None
-    return Found(score, log_p, HYPOTHESES[which], first, int(row[top]), word, payload)
+    return Found(score, min(0.0, log_p), HYPOTHESES[which], first, int(row[top]), word, payload)
 
 
 def steps_needed(rows: int) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from voicechat.watermark.code import Floats
 from voicechat.watermark.features import STEP_MS, STEPS_OF_A_ROW
 from voicechat.watermark.keys import Key
 from voicechat.watermark.pattern import ROWS, Pattern
+from voicechat.watermark.report import Span
 from voicechat.watermark.search import Found
 
 _APART_STEPS = 4
@@ -101,3 +103,29 @@ def _richest(balance: npt.NDArray[np.float64]) -> tuple[int, int]:
     last = int((before[1:] - lowest).argmax())
     first = int(before[: last + 1].argmin())
     return first, last
+
+
+def joined(spans: Sequence[Span]) -> list[Span]:
+    """Each marked stretch once, in order of time.
+
+    One mark may be seen twice, by neighbouring speeds: of stretches of one key that lie over each other the clearest
+    stays, and grows by those of the same payload.
+    """
+    kept: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.p_value, -span.score)):
+        over = [n for n, other in enumerate(kept) if other.key_id == span.key_id and _over(span, other)]
+        if not over:
+            kept.append(span)
+            continue
+        clearest = kept[over[0]]
+        if span.payload in (None, clearest.payload) or clearest.payload is None:
+            start, end = min(span.start_s, clearest.start_s), max(span.end_s, clearest.end_s)
+            payload = span.payload if clearest.payload is None else clearest.payload
+            kept[over[0]] = replace(clearest, start_s=start, end_s=end, payload=payload)
+    return sorted(kept, key=lambda span: (span.start_s, span.end_s))
+
+
+def _over(span: Span, other: Span) -> bool:
+    """Whether half of the shorter of two stretches or more lies within the other."""
+    common = min(span.end_s, other.end_s) - max(span.start_s, other.start_s)
+    return common > 0.5 * min(span.end_s - span.start_s, other.end_s - other.start_s)

@@ -1,0 +1,175 @@
+"""The detector: what it finds through channels, where, and how seldom it is wrong."""
+
+from __future__ import annotations
+
+import functools
+import tracemalloc
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from voicechat.bench.watermark_attacks import ATTACKS, Floats
+from voicechat.contract.sound import PCM_RATE, Pcm
+from voicechat.watermark.detect import Detector, detect
+from voicechat.watermark.embed import Embedder
+from voicechat.watermark.features import Contrasts, Levels
+from voicechat.watermark.keys import Key
+from voicechat.watermark.pattern import PILOT, Pattern
+from voicechat.watermark.search import SCALES, search, steps_needed
+
+KEY, OTHER = Key(bytes(range(32))), Key(bytes(range(1, 33)))
+PAYLOAD = 0xACE1
+
+
+@functools.cache
+def speech(seconds: float = 6.0, seed: int = 1) -> Pcm:
+    """Syllables: harmonics under moving formants, and hisses between them, at 24 kHz."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(int(seconds * PCM_RATE)) / PCM_RATE
+    pitch = 120 + 25 * np.sin(2 * np.pi * 0.4 * time + seed)
+    phase = np.cumsum(pitch) / PCM_RATE
+    formants = [(500, 250, 1.1), (1500, 500, 1.7), (2600, 300, 0.9), (4200, 400, 0.6)]
+    sound = np.zeros_like(time)
+    for n in range(1, 60):
+        level = sum(
+            1 / (1 + ((pitch * n - middle - swing * np.sin(2 * np.pi * rate * time)) / 150) ** 2)
+            for middle, swing, rate in formants
+        )
+        sound += level * np.sin(2 * np.pi * n * phase + n * n) / n**0.5
+    hiss = np.diff(rng.normal(size=len(time) + 1)) * 0.4
+    turn = np.sin(2 * np.pi * 2.5 * time) > 0.5
+    sound = np.where(turn, hiss, sound) + rng.normal(size=len(time)) * 0.02
+    sound *= 0.3 + 0.7 * np.abs(np.sin(2 * np.pi * 1.7 * time))
+    return np.asarray(sound / np.abs(sound).max() * 20_000, np.int16)
+
+
+def mark(pcm: Pcm, key: Key = KEY, payload: int = PAYLOAD) -> Pcm:
+    embedder = Embedder(key, payload)
+    return np.concatenate([embedder.push(pcm), embedder.finish()])
+
+
+@functools.cache
+def contrasts_of(seed: int) -> Floats:
+    """Contrasts of unmarked speech."""
+    levels, front = Levels(PCM_RATE, SCALES), Contrasts(len(SCALES))
+    seen = front.push(levels.push(speech(3.0, seed).astype(np.float32) / 32768))
+    return np.concatenate([seen, front.push(levels.finish()), front.finish()])
+
+
+@pytest.mark.parametrize(
+    "name", ["clean", "opus24_loss5", "mp3_64", "mulaw", "noise20", "gain-12", "cut", "speed+2", "echo"]
+)
+def test_the_payload_is_read_through(name: str) -> None:
+    sound, rate = ATTACKS[name].apply(mark(speech()), 3)
+    report = detect(np.asarray(sound, np.float32), [OTHER, KEY], rate)
+    assert report.marked and report.p_value < 1e-6
+    assert {(span.payload, span.key_id) for span in report.spans} == {(PAYLOAD, KEY.id)}
+
+
+def test_the_speed_is_told() -> None:
+    sound, rate = ATTACKS["speed+2"].apply(mark(speech()), 3)
+    assert detect(sound, [KEY], rate).spans[0].speed == 1.02
+
+
+def test_unmarked_sound_and_a_wrong_key_give_nothing() -> None:
+    assert detect(speech(), [KEY], PCM_RATE, [PAYLOAD]).outcome == "not_marked"
+    report = detect(mark(speech()), [OTHER], PCM_RATE, [PAYLOAD])
+    assert (report.outcome, report.spans) == ("not_marked", ()) and report.p_value > 1e-3
+
+
+def test_an_expected_payload_is_found_where_it_is_fainter() -> None:
+    faint = ATTACKS["noise20"].apply(mark(speech()), 1)[0][:24_000]
+    known, blind = (detect(faint, [KEY], PCM_RATE, expected).p_value for expected in ([PAYLOAD], []))
+    assert known < blind
+
+
+def test_marked_parts_of_a_joined_sound_lie_where_they_are() -> None:
+    first, second = mark(speech(6.0, 2)), mark(speech(5.0, 3), payload=77)[PCM_RATE:]
+    sound = np.concatenate([speech(5.0, 4), first, speech(4.0, 5), second, speech(3.0, 6)])
+    report = detect(sound, [KEY], PCM_RATE)
+    assert [span.payload for span in report.spans] == [PAYLOAD, 77]
+    for span, (start, end) in zip(report.spans, [(5.0, 11.0), (15.0, 19.0)], strict=True):
+        assert abs(span.start_s - start) < 0.5 and abs(span.end_s - end) < 0.5
+
+
+def test_a_sum_of_random_signs_with_fixed_sound_is_normal() -> None:
+    """One place, no search: z of many keys against its distribution (Kolmogorov's distance, its 0.1 % bound)."""
+    seen = contrasts_of(9)[1 : 4 * 128 : 4, 0]
+    rng = np.random.default_rng(1)
+    keys = rng.choice(np.array([-1, 1], np.float32), (4000, seen.size))
+    z = np.sort(keys @ seen.reshape(-1) / np.sqrt((seen**2).sum()))
+    from statistics import NormalDist
+
+    expected = np.array([NormalDist().cdf(value) for value in z])
+    distance = np.abs(expected - (np.arange(len(z)) + 0.5) / len(z)).max()
+    assert distance < 1.95 / np.sqrt(len(z))
+
+
+def test_p_values_hold_under_random_keys() -> None:
+    """Of 300 keys that the sound was not marked with, no more than a share a gets a p-value of a or less."""
+    rng = np.random.default_rng(2)
+    seen = contrasts_of(9)[: steps_needed(100)]
+    found = [search(seen, Pattern.of(Key(rng.bytes(32))), 100, [PAYLOAD]) for _ in range(300)]
+    p = np.exp([one.log_p for one in found])
+    for bound in (0.3, 0.1, 0.03):
+        assert (p <= bound).sum() <= 300 * bound + 3 * np.sqrt(300 * bound)
+    assert max(one.score for one in found) < 9
+
+
+def test_the_result_does_not_depend_on_how_the_sound_was_fed() -> None:
+    sound = mark(speech())
+    detector = Detector([KEY], PCM_RATE)
+    for piece in np.array_split(sound, 23):
+        detector.feed(piece)
+    pieces, whole = detector.finish(), detect(sound, [KEY], PCM_RATE)
+    assert pieces.spans[0].payload == whole.spans[0].payload == PAYLOAD
+    assert abs(pieces.spans[0].score - whole.spans[0].score) < 0.5
+
+
+def test_every_symbol_lies_in_any_second() -> None:
+    symbols = Pattern.of(KEY).symbols
+    for first in range(0, 128 - 50):
+        assert set(symbols[first : first + 50].reshape(-1)) == {PILOT, *range(64)}
+
+
+@pytest.mark.parametrize(
+    ("sound", "outcome"),
+    [
+        (np.zeros(0, np.float32), "too_short"),
+        (np.full(8_000, 0.1, np.float32), "too_short"),
+        (np.zeros(40_000, np.float32), "silent"),
+        (np.zeros(40_000, np.int16), "silent"),
+    ],
+)
+def test_what_is_no_sound_is_told(sound: npt.NDArray[np.float32], outcome: str) -> None:
+    report = detect(sound, [KEY])
+    assert (report.outcome, report.spans) == (outcome, ())
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(ValueError, match="no key"):
+        Detector([])
+    with pytest.raises(ValueError, match="44100"):
+        Detector([KEY], 44_100)
+    with pytest.raises(ValueError, match="float32"):
+        Detector([KEY]).feed(np.zeros(10))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no number"):
+        Detector([KEY]).feed(np.full(10, np.nan, np.float32))
+    with pytest.raises(ValueError, match="16 bits"):
+        Detector([KEY], expected=[1 << 16])
+
+
+def test_memory_does_not_grow_with_the_sound() -> None:
+    """What is held after one minute and after three."""
+    detector, piece = Detector([KEY], PCM_RATE), mark(speech())
+    held = []
+    tracemalloc.start()
+    try:
+        for _ in range(2):
+            for _ in range(5):
+                detector.feed(piece)
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert held[1] - held[0] < 200_000
