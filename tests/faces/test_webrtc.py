@@ -218,9 +218,11 @@ async def test_barge_in(serve):
     client.microphone.say(voice(0.8, 48_000))
     await client.wait_for("output_audio_buffer.cleared")
     client.heard.clear()
-    await asyncio.sleep(0.6)
-    late = np.concatenate([samples for _, samples in client.heard])[-9600:]
-    assert rms(late) < 0.001
+    quiet: list[bool] = []
+    async with asyncio.timeout(20):  # what a busy machine has not played yet comes first
+        while sum(quiet[-10:]) < 10:
+            await asyncio.sleep(0.05)
+            quiet = [rms(samples) < 0.001 for _, samples in client.heard]
     assert server.cascade.responses[0].cancelled.is_set()
 
 

@@ -25,6 +25,7 @@ from voicechat.contract.sound import EARS_RATE, FRAME_SAMPLES, PCM_RATE, EarsPcm
 from voicechat.faces.metered import Metered
 from voicechat.faces.realtime_share import LoopShare
 from voicechat.media.detectors import Detectors
+from voicechat.media.echo import EchoGuard, SpokenAway
 from voicechat.media.resample import resample, to_float, to_pcm
 from voicechat.media.vad import FrameVad, SpeechVad, Vad
 from voicechat.media.wire import decode_whole
@@ -134,6 +135,8 @@ class Shell:
         self._vad: Vad = FrameVad() if detectors is None else detectors.vad()
         self._threshold = 0.5
         self._rest: EarsPcm = np.zeros(0, np.float32)
+        self._echo = EchoGuard()
+        self._away: SpokenAway | None = None if session.limits.server_plays else SpokenAway()
         self._inbox: deque[EarsPcm | int] = deque(maxlen=_MOST_WAITING)
         self._listener: asyncio.Task[None] | None = None
         self._responses: dict[int, Response] = {}
@@ -196,6 +199,7 @@ class Shell:
             if some:
                 await self._hear(some)
             elif isinstance(lacking := self._inbox.popleft(), int) and not self._closed:
+                self._echo.missed(lacking)
                 self._tick()
                 self._perform(self.session.on_starved(lacking))
 
@@ -205,14 +209,25 @@ class Shell:
             return
         vad, detecting = self._vad, self._detecting()
         if detecting and self._detectors is not None and isinstance(vad, SpeechVad):
-            found = await self._detectors.heard(vad, frames)
+            found = await self._detectors.heard(vad, [self._without_echo(frame) for frame in frames])
             await self._share.turn()  # what was run together becomes known at the same moment
             for frame, (heard, probability) in zip(frames, found, strict=True):
                 self._take(frame, vad.decide(heard, probability, strict=self.session.playback.sounding))
             return
         await self._share.turn()
         for frame in frames:
-            self._take(frame, detecting and vad.voiced(frame, strict=self.session.playback.sounding))
+            clean = self._without_echo(frame)
+            self._take(frame, detecting and vad.voiced(clean, strict=self.session.playback.sounding))
+
+    def _without_echo(self, frame: EarsPcm) -> EarsPcm:
+        """What detectors are to hear of a frame. A client that plays does so as it was sent to."""
+        if self._away is not None:
+            self._echo.sent(self._away.next_frame())
+        return self._echo.heard(frame)
+
+    def on_sent(self, pcm: Pcm) -> None:
+        """20 ms that leave the server's playout clock, silence included: int16 ``[480]``."""
+        self._echo.sent(pcm)
 
     def _detecting(self) -> bool:
         """Whether speech is to be found; sees to the threshold that the session wants now."""
@@ -268,12 +283,16 @@ class Shell:
                         self._cascade.on_server_event(event)
                 case PlayAudio(place, pcm):
                     transport.play(place, pcm)
+                    if self._away is not None:
+                        self._away.push(pcm)
                 case BeginAudio():
                     transport.begin_audio(output)
                 case EndAudio(place):
                     transport.end_audio(place)
                 case ClearAudio():
                     transport.clear_audio()
+                    if self._away is not None:
+                        self._away.clear()
                 case HoldAudio() | ReleaseAudio():
                     transport.hold_audio(isinstance(output, HoldAudio))
                 case StartResponse(generation, request):

@@ -114,6 +114,7 @@ class VoiceSession:
 
     def on_played(self, frame: PlayoutFrame) -> None:
         """A frame of the playout has left."""
+        self._shell.on_sent(frame.pcm)
         if self._playout.active or frame.drained:
             self._shell.on_played(self._playout.played, started=frame.started, drained=frame.drained)
 
