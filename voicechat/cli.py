@@ -29,6 +29,7 @@ _FLAGS = {
     "device": "device",
     "host": "server.host",
     "port": "server.port",
+    "https": "server.https",
     "brain": "brain.url",
     "brain_model": "brain.model",
     "brain_api_key": "brain.api_key",
@@ -69,6 +70,9 @@ def _parser(named: str | None) -> argparse.ArgumentParser:
     _add_settings(serve)
     serve.add_argument("--host", help="address to listen on (server.host)")
     serve.add_argument("--port", type=int, help="port to listen on, 0 for any (server.port)")
+    serve.add_argument(
+        "--https", action="store_const", const="true", help="serve HTTPS, by a certificate made here (server.https)"
+    )
     serve.set_defaults(command=_serve)
 
     for name, (path, text) in _MODULES.items():
@@ -89,6 +93,7 @@ def _parser(named: str | None) -> argparse.ArgumentParser:
 
     doctor = commands.add_parser("doctor", help="look for what would keep the server from running well")
     _add_settings(doctor)
+    doctor.add_argument("--rtc", action="store_true", help="look instead at what a client outside meets when it calls")
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     doctor.set_defaults(command=_doctor)
     return parser
@@ -159,6 +164,9 @@ def _config(options: argparse.Namespace) -> int:
 
     tree = _settings(options).model_dump(mode="json")
     tree["server"]["api_keys"] = ["(hidden)" for _ in tree["server"]["api_keys"]]
+    for secret in ("turn_credential", "turn_secret"):
+        if tree["rtc"][secret] is not None:
+            tree["rtc"][secret] = "(hidden)"
     if tree["brain"]["api_key"] is not None:
         tree["brain"]["api_key"] = "(hidden)"
     mark = tree["watermark"]
@@ -170,7 +178,7 @@ def _config(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from voicechat.doctor import run
 
-    return run(_settings(options), as_json=options.json)
+    return run(_settings(options), as_json=options.json, rtc=options.rtc)
 
 
 if __name__ == "__main__":

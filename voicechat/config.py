@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from voicechat.config_rtc import RtcSettings
 from voicechat.config_section import IntList, Section, StrList
 from voicechat.config_sources import ConfigError as ConfigError
 from voicechat.config_sources import Sources
@@ -53,6 +54,11 @@ class ServerSettings(Section):
     allowed_origins: StrList = Field(
         default=(), description="other web origins that may call the API (CORS); * for all"
     )
+    tls_cert: Path | None = Field(default=None, description="PEM file with the certificate chain: serve HTTPS with it")
+    tls_key: Path | None = Field(default=None, description="PEM file with the certificate's private key")
+    https: bool = Field(
+        default=False, description="serve HTTPS; without tls_cert by a certificate made here, for the local network"
+    )
     max_audio_seconds: float = Field(default=60.0, gt=0, description="longest sound of one request or turn")
     max_body_mb: int = Field(default=40, ge=1, description="largest request body")
     drain_s: float = Field(
@@ -61,6 +67,13 @@ class ServerSettings(Section):
     max_sessions: int = Field(default=32, ge=1, description="most live WebRTC or WebSocket sessions")
     profiling: bool = Field(default=False, description="answer POST /v1/profile, which slows everything for a while")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _both(self) -> ServerSettings:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            given, lacks = ("tls_key", "tls_cert") if self.tls_cert is None else ("tls_cert", "tls_key")
+            raise ValueError(f"server.{given} is set, but server.{lacks} is not")
+        return self
 
 
 class LimitSettings(Section):
@@ -258,6 +271,7 @@ class Settings(Section):
     voicebox: VoiceBoxSettings = VoiceBoxSettings()
     ears: EarsSettings = EarsSettings()
     turns: TurnsSettings = TurnsSettings()
+    rtc: RtcSettings = RtcSettings()
     watermark: WatermarkSettings = WatermarkSettings()
     limits: LimitsSettings = LimitsSettings()
 

@@ -55,9 +55,14 @@ class Finding:
     advice: str = ""
 
 
-def run(settings: Settings, *, as_json: bool = False) -> int:
-    """Run every check, print the findings and return 1 if one keeps the server from starting, else 0."""
-    findings = list(examine(settings))
+def run(settings: Settings, *, as_json: bool = False, rtc: bool = False) -> int:
+    """Run every check, or those of calls alone, print the findings and return 1 if one is a failure, else 0."""
+    if rtc:
+        from voicechat import doctor_rtc
+
+        findings = list(doctor_rtc.examine(settings))
+    else:
+        findings = list(examine(settings))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:

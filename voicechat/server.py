@@ -14,6 +14,7 @@ from pathlib import Path
 import uvloop
 from aiohttp import web
 
+from voicechat import calls
 from voicechat.app import build
 from voicechat.assemble import assemble
 from voicechat.cascade.coordinator import Coordinator
@@ -28,7 +29,6 @@ from voicechat.faces.looplag import LoopLag
 from voicechat.faces.metrics import METRICS, Status
 from voicechat.marking import known_keys
 from voicechat.media.detectors import Detectors
-from voicechat.media.ice import IceSettings
 from voicechat.media.rtc import PeerSettings
 from voicechat.provenance import Checker
 from voicechat.realtime.session import SessionLimits
@@ -64,6 +64,12 @@ async def _serve(settings: Settings) -> int:
     except OSError as error:
         log.error("can't listen on %s:%d: %s", settings.server.host, settings.server.port, error.strerror or error)
         return 1
+    try:
+        tls = calls.tls_context(settings)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        log.error("server.tls_cert and server.tls_key can't be used: %s", error)
+        sock.close()
+        return 1
     started = time.monotonic()
     log.info("warming %s up; this takes a while", settings.model.name)
     try:
@@ -85,7 +91,7 @@ async def _serve(settings: Settings) -> int:
     loop.add_signal_handler(signal.SIGHUP, _reload_keys, app[KEYS])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
     await runner.setup()
-    await web.SockSite(runner, sock).start()  # /healthz and /readyz answer from here on
+    await web.SockSite(runner, sock, ssl_context=tls).start()  # /healthz and /readyz answer from here on
     measuring = loop.create_task(lag.measure(), name="loop-lag")
     code = 0
     try:
@@ -93,9 +99,9 @@ async def _serve(settings: Settings) -> int:
             return 0
         _settle()
         host, port = sock.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
+        shown, scheme = f"[{host}]" if ":" in host else host, "http" if tls is None else "https"
         print(
-            f"{settings.model.name} is ready after {time.monotonic() - started:.0f} s: http://{shown}:{port}/",
+            f"{settings.model.name} is ready after {time.monotonic() - started:.0f} s: {scheme}://{shown}:{port}/",
             flush=True,
         )
         await stop.wait()
@@ -225,7 +231,8 @@ def make_app(
     )
     checks = provenance.CheckLimits(settings.watermark.max_check_mb << 20, settings.watermark.max_checks)
     rtc = webrtc.RtcSettings(
-        peer=PeerSettings(ice=IceSettings(loopback=_is_loopback(server.host))),
+        peer=PeerSettings(ice=calls.ice_settings(settings, loopback=_is_loopback(server.host))),
+        ports=calls.ports(settings),
         limits=limits,
         max_sessions=server.max_sessions,
         detectors=detectors,

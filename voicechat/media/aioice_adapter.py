@@ -338,11 +338,7 @@ class IceLink(aioice.Connection):
                         work.append(asyncio.create_task(asked))
             else:
                 username, credential = helper.credentials(time.time())
-                lent = aioice.ice.relayed_candidate(
-                    component=1, hide_related_address=settings.relay_only, protocol_factory=lambda: _Socket(self),
-                    turn_server=(place.host, place.port), turn_username=username, turn_password=credential,
-                    turn_ssl=place.scheme == "turns", turn_transport=place.transport,
-                )  # fmt: skip
+                lent = _lent(self, place, username, credential, hide=settings.relay_only)
                 work.append(asyncio.create_task(lent))
         if not work:
             return []
@@ -361,6 +357,29 @@ class IceLink(aioice.Connection):
             if all((candidate.host, candidate.port) != (other.host, other.port) for other in found):
                 found.append(candidate)
         return found
+
+
+async def try_turn(url: str, username: str | None, credential: str | None) -> tuple[str, int]:
+    """The address that a TURN server lends, given back at once. Raises OSError: no way to it, no TLS, or refused."""
+    place = ice.parse_uri(url)
+    link = IceLink(ice.IceSettings(), UdpPorts(), lambda _: None)
+    try:
+        lent, protocol = await _lent(link, place, username, credential, hide=False)
+    except aioice.stun.TransactionError as error:
+        raise OSError(f"the TURN server refuses: {error}") from None
+    await protocol.close()
+    return lent.host, lent.port
+
+
+async def _lent(
+    link: IceLink, place: ice.ServerUri, username: str | None, credential: str | None, *, hide: bool
+) -> tuple[aioice.Candidate, aioice.ice.StunProtocol]:
+    """An address that the TURN server at ``place`` lends to ``link``."""
+    return await aioice.ice.relayed_candidate(
+        component=1, hide_related_address=hide, protocol_factory=lambda: _Socket(link),
+        turn_server=(place.host, place.port), turn_username=username, turn_password=credential,
+        turn_ssl=place.scheme == "turns", turn_transport=place.transport,
+    )  # fmt: skip
 
 
 def use_host_addresses(settings: ice.IceSettings) -> None:
