@@ -60,14 +60,18 @@ _ACTIVE = 6.0
 """A frame is sound if it is so many times stronger than the quiet."""
 _RISE, _RISE_ACTIVE = 1.03, 1.003
 """How fast the quiet may grow, per frame: by 6 dB in a second, or in five while there is sound."""
-_SEEN = 10.0
+_SEEN = 14.0
 """How far a peak of the correlation stands out, in standard deviations, to be an echo; seen twice, it is one."""
+_ALONE = 1.4
+"""How many times higher it must be than any other: two voices are a little like each other at many delays."""
 _SEEN_AGAIN = 5.0
 """The same where the echo is known to be."""
 _SURE = 8
 """An echo that was seen where it is known to be so often gives way only to another that is seen as often."""
 _APART = RATE * 500 // 1000
 """What came in and what was sent are counted by the same clock, and brought together when they are so far apart."""
+_BROAD = 0.01
+"""What takes up less of the spectrum than this share is not looked for."""
 _NEAR = RATE * 4 // 1000
 _LOST = 100
 """Frames of sound without a peak after which the echo is looked for anew."""
@@ -224,8 +228,8 @@ class EchoGuard:
         segment = self._mic.last(count)
         start = self._mic.count - count - _LAGS
         told = self._sent.between(start, self._mic.count + _EARLY)
-        if float(told @ told) < 1e-6:
-            return False
+        if float(told @ told) < 1e-6 or _spread(told) < _BROAD:
+            return False  # nothing, or a tone: it is like itself at many delays
         found = _correlate(segment, told)
         spread = float(found.std()) + 1e-20
         if self._lag is not None:
@@ -237,7 +241,8 @@ class EchoGuard:
                 self._candidate = None
                 return True
         peak = int(np.argmax(found))
-        if float(found[peak]) < _SEEN * spread:
+        rest = max(found[: max(0, peak - _NEAR)].max(initial=0.0), found[peak + _NEAR + 1 :].max(initial=0.0))
+        if float(found[peak]) < max(_SEEN * spread, _ALONE * float(rest)):
             return False
         lag = _LAGS - peak
         self._seen_there = self._seen_there + 1 if self._candidate and abs(lag - self._candidate) <= _NEAR else 1
@@ -360,6 +365,12 @@ def _band_power(samples: Floats) -> Floats:
     spectrum = np.fft.rfft(samples * _TAPER)
     made: Floats = _OF_BINS @ (spectrum.real**2 + spectrum.imag**2) * _SCALE
     return made
+
+
+def _spread(samples: Floats) -> float:
+    """The share of the spectrum that the sound takes up: 1 for white noise, next to 0 for a tone."""
+    power = np.abs(np.fft.rfft(samples)) ** 2
+    return float(power.sum() ** 2 / (len(power) * (power @ power) + 1e-30))
 
 
 def _correlate(segment: Floats, told: Floats) -> Floats:
