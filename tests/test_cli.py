@@ -37,15 +37,16 @@ def test_no_command_and_unknown_commands_are_usage_errors(capsys: pytest.Capture
 
 
 def test_config_prints_the_settings_and_hides_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["config", "--model", "embedded-tiny", "--device", "cuda", "--set", "server.api_keys=secret"]
-    words += ["--brain", "http://127.0.0.1:1/v1", "--brain-model", "m", "--brain-api-key", "secret"]
+    words = ["config", "--model", "embedded-tiny", "--device", "cuda", "--set", "server.api_keys=sesame"]
+    words += ["--brain", "http://127.0.0.1:1/v1", "--brain-model", "m", "--brain-api-key", "sesame"]
     words += ["--set", f"watermark.key={'5ec7e7' * 10}5ec7", "--set", f"watermark.known_keys={'5ec7e7' * 10}5ec7"]
+    words += ["--set", "rtc.turn=turn:t", "--set", "rtc.turn_secret=sesame"]
     assert cli.main([*words, "--set", "server.port=1234"]) == 0
     out = capsys.readouterr().out
     tree = yaml.safe_load(out)
     assert (tree["model"]["name"], tree["device"], tree["server"]["port"]) == ("embedded-tiny", "cuda", 1234)
     assert (tree["brain"]["url"], tree["brain"]["model"]) == ("http://127.0.0.1:1/v1", "m")
-    assert "secret" not in out and "5ec7" not in out
+    assert "sesame" not in out and "5ec7" not in out
 
 
 def test_a_wrong_setting_ends_with_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
