@@ -18,6 +18,8 @@ import numpy as np
 
 from voicechat.contract.messages import (
     Abort,
+    Attach,
+    Attached,
     Codes,
     Decode,
     Failed,
@@ -184,9 +186,18 @@ class ThinkerDouble(StageDouble):
 
     lane = "thinker_ack"
 
+    def _reset(self) -> None:
+        super()._reset()
+        self.media: dict[int, bytes] = {}
+
     def take(self, message: Message) -> None:
         match message:
+            case Attach():
+                assert self.pool is not None
+                self.media[message.id] = self.pool.read_bay(message.bay, message.size)
+                self.work[message.id] = Work(message)
             case Generate():
+                self.used = [self.media.pop(medium.number) for turn in message.turns for medium in turn.media]
                 if message.turns[-1].text == "refuse me":
                     self.outbox.append(Failed(message.id, "no", invalid=True, param="messages"))
                     self.outbox.append(Released(message.id, 0))
@@ -197,11 +208,16 @@ class ThinkerDouble(StageDouble):
             case Transcribe():
                 self.work[message.id] = Work(message)
             case Abort():
+                self.media.pop(message.id, None)
                 if (work := self.work.get(message.id)) is not None:
                     work.aborted = True
 
     def go_on(self, work: Work) -> None:
         message = work.message
+        if isinstance(message, Attach):
+            del self.work[message.id]
+            self.outbox.append(Attached(message.id))
+            return
         if isinstance(message, Transcribe):
             del self.work[message.id]
             done = Failed(message.id, "cancelled") if work.aborted else Transcript(message.id, f"{message.count}", 0.1)

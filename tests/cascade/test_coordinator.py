@@ -6,6 +6,7 @@ For every response exactly one end, nothing after it; in the end all slots are f
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cascade.doubles import STEP_SAMPLES, ThinkerDouble, codes_of
-from tests.cascade.world import Caller, World, simulated, transcribed
+from tests.cascade.world import MODEL, Caller, World, simulated, transcribed
 from voicechat.contract.calls import CallParser, ToolCall
 from voicechat.contract.errors import InvalidRequest, NotReady, Overloaded, StageFailed
 from voicechat.contract.events import FinishReason, Heard, TextDelta
@@ -35,7 +36,7 @@ from voicechat.contract.messages import (
     ToolSpec,
     Written,
 )
-from voicechat.contract.requests import AudioPart, Message, ResponseRequest, TextPart, Tool
+from voicechat.contract.requests import AudioPart, ImagePart, Message, ResponseRequest, TextPart, Tool
 
 
 def request_of(rng: random.Random) -> tuple[tuple[TextPart | AudioPart, ...], dict[str, Any]]:
@@ -167,6 +168,53 @@ def test_a_question_of_text_and_sounds() -> None:
         assert caller.finished is not None
         assert caller.finished.usage.audio_in_seconds == pytest.approx(300 / 16_000)
         assert caller.finished.times.ears is not None
+
+    simulated(body)
+
+
+def test_a_model_with_ears_and_eyes_is_given_sounds_and_images_themselves() -> None:
+    """Each is where it stood in the message; nothing is transcribed."""
+    sound, image = np.arange(100, dtype=np.float32), bytes(range(256)) * 15
+
+    async def body(world: World) -> None:
+        thinker = world.stages["thinker"]
+        caller = world.ask(TextPart("see"), ImagePart(image), TextPart("and"), AudioPart(sound), audio=False)
+        await world.all_ended()
+        assert caller.error is None
+        assert not [event for event in caller.events if isinstance(event, Heard)]
+        (asked,) = (m for m in thinker.log if isinstance(m, Generate) and m.id == caller.response.number)
+        turn = asked.turns[-1]
+        assert (turn.text, [medium.at for medium in turn.media]) == ("see\nand", [3, 7])
+        assert thinker.used == [image, sound.tobytes()]
+        assert caller.finished is not None and caller.finished.usage.audio_in_seconds == pytest.approx(100 / 16_000)
+        large = world.ask(ImagePart(bytes(4001)))
+        await world.all_ended()
+        assert isinstance(large.error, InvalidRequest) and "too large" in str(large.error)
+
+    simulated(body, model=dataclasses.replace(MODEL, sees=True, hears=True))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_was_attached_and_is_not_wanted_any_more_is_taken_back(seed: int) -> None:
+    async def body(world: World) -> None:
+        callers = [world.ask(ImagePart(b"i"), AudioPart(np.ones(9, np.float32))) for _ in range(3)]
+        await world.step(world.rng.randint(0, 30))
+        for caller in callers:
+            caller.response.cancel()
+        await world.all_ended()
+        await world.rest()
+        thinker = world.stages["thinker"]
+        await world.run_until(lambda: not thinker.inbox)
+        assert not thinker.media
+
+    simulated(body, seed, model=dataclasses.replace(MODEL, sees=True, hears=True))
+
+
+def test_a_model_without_eyes_is_given_no_image() -> None:
+    async def body(world: World) -> None:
+        caller = world.ask(ImagePart(b"image"))
+        await world.all_ended()
+        assert isinstance(caller.error, InvalidRequest) and "can't see images" in str(caller.error)
 
     simulated(body)
 

@@ -18,7 +18,7 @@ from voicechat.contract.cascade import ModelInfo
 from voicechat.contract.errors import CascadeError
 from voicechat.contract.events import AudioDelta, Event, Finished, TextDelta
 from voicechat.contract.pool import Pool, PoolSpec
-from voicechat.contract.requests import AudioPart, Message, ResponseRequest, SpeechRequest, TextPart
+from voicechat.contract.requests import AudioPart, ImagePart, Message, ResponseRequest, SpeechRequest, TextPart
 
 MODEL = ModelInfo("double", ("ann", "ben"), "ann", False, 512, 0)
 POLICIES = {True: ChunkPolicy(2, 2.0, 8, 3, 1), False: ChunkPolicy(6, 1.5, 12, 4, 1)}
@@ -61,7 +61,14 @@ class World:
     """A coordinator over doubles, everything driven by one generator of random numbers."""
 
     def __init__(
-        self, rng: random.Random, *, slots: int = 2, timeout: float = 5.0, waiting: int = 8, hidden_states: bool = True
+        self,
+        rng: random.Random,
+        *,
+        slots: int = 2,
+        timeout: float = 5.0,
+        waiting: int = 8,
+        hidden_states: bool = True,
+        model: ModelInfo = MODEL,
     ) -> None:
         self.rng = rng
         spec = PoolSpec(
@@ -77,7 +84,7 @@ class World:
         self.pool = Pool(spec, create=True)
         spawners = {name: functools.partial(double, rng, name) for name, double in DOUBLES.items()}
         self.cascade = Coordinator(
-            MODEL,
+            model,
             self.pool,
             spawners,  # type: ignore[arg-type]
             POLICIES,
@@ -112,7 +119,7 @@ class World:
             await self.step()
         raise AssertionError("this does not come to rest")
 
-    def ask(self, *parts: TextPart | AudioPart, **fields: Any) -> Caller:
+    def ask(self, *parts: TextPart | AudioPart | ImagePart, **fields: Any) -> Caller:
         message = Message("user", parts or (TextPart("Hello"),))
         caller = Caller(self.cascade.respond(ResponseRequest((message,), **fields)))
         self.callers.append((caller, asyncio.create_task(caller.read())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from voicechat.contract.pool import Pool, PoolSpec
+from tests.stages.pools import small_pool
+from voicechat.contract.pool import Pool, PoolSpec, check_machine
 
 RING = 4096
 ROWS = 24
@@ -228,3 +230,12 @@ def test_a_machine_with_too_little_shared_memory() -> None:
     with pytest.raises(OSError, match=r"shared memory is too small for a pool of \d+ MiB"):
         Pool(spec, create=True)
     assert not (Path("/dev/shm") / spec.name).exists()
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "arm64", "ppc64le"])
+def test_a_processor_that_may_reorder_stores_is_refused(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_machine("x86_64")
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    with pytest.raises(OSError, match=f"x86-64 only: on {machine}") as error:
+        Pool(small_pool(slots=1), create=True)
+    assert error.value.errno == errno.ENOTSUP

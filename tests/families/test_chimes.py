@@ -53,7 +53,7 @@ def served(
     data = tmp_path_factory.mktemp("data")
     for folder in (models.ears.parent, models.detectors.parent):
         (data / folder.name).symlink_to(folder)
-    arguments = ("--set", f"data_dir={data}", "--set", "pool.slots=3")
+    arguments = ("--set", f"data_dir={data}", "--set", "pool.slots=3", "--set", "watermark.enabled=false")
     server = RealServer(str(YAML), data / "log", *arguments, environment=environment)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(environment["PYTHONPATH"].split(os.pathsep)[0])

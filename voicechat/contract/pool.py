@@ -11,14 +11,18 @@ A *slot* is leased to one response at a time. In it lie
 A *bay* is leased for one sound on its way to the ears, or one sound or image on its way to the Thinker. Only positions
 and counts travel on the control plane.
 
-Single-writer rule: each lane of a slot has one writing process. A counter in the header is raised only after the rows
-that it announces are written. x86 keeps the order of stores; elsewhere the announcement over the socket, which the
-reader waits for, is the barrier.
+Single-writer rule: each lane of a slot has one writing process. A counter is raised only after the rows that it
+announces are written, and readers look at it first. The Talker's scheduler and worker look at counters whenever they
+please, without a message in between, so this rests on a processor that keeps the order of stores and that of loads, as
+x86-64 does. Others (AArch64) may show a counter before its rows, and Python has no fence to forbid it: :class:`Pool`
+refuses to be made there.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import secrets
 import time
 from collections.abc import Sequence
@@ -30,6 +34,12 @@ import numpy as np
 import numpy.typing as npt
 
 _ALIGN = 4096
+
+
+def check_machine(machine: str) -> None:
+    """Raise OSError for a processor on which stores may be seen in another order than they were made in."""
+    if machine.lower() not in ("x86_64", "amd64"):
+        raise OSError(errno.ENOTSUP, f"voicechat runs on x86-64 only: on {machine} shared memory gives no such order")
 
 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +107,8 @@ class Pool:
         for _, dtype, shape in fields:
             offsets.append(size)
             size += -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // _ALIGN) * _ALIGN
+        if create:
+            check_machine(platform.machine())
         self._memory = shared_memory.SharedMemory(name=spec.name, create=create, size=size if create else 0)
         self._owner = create
         if create:
