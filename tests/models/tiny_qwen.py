@@ -67,11 +67,12 @@ def shake(model: torch.nn.Module, seed: int, scale: float = 0.3) -> None:
             parameter.copy_((base + torch.randn_like(parameter) * spread).bfloat16().float())
 
 
-def quieten(vocoder: torch.nn.Module) -> None:
-    """So that its sound is no square wave: a clipped one proves little."""
+def nudge(vocoder: torch.nn.Module, seed: int) -> None:
+    """Away from its first values, at which scales hide most of it, but not so far that its sound is square waves."""
+    torch.manual_seed(seed)
     with torch.no_grad():
-        vocoder.decoder[-1].conv.weight.mul_(0.02)
-        vocoder.decoder[-1].conv.bias.zero_()
+        for parameter in vocoder.parameters():
+            parameter.copy_((parameter + torch.randn_like(parameter) * 0.1).bfloat16().float())
 
 
 QWEN3_SPECIALS = {
@@ -255,8 +256,9 @@ def make_qwen3(folder: Path, seed: int = 5) -> Any:
     ids = make_tokenizer(folder, QWEN3_SPECIALS, sound, image)
     config = Qwen3OmniMoeConfig(**qwen3_config(ids, -(-(max(ids.values()) + 1) // 64) * 64))
     model = Qwen3OmniMoeForConditionalGeneration(config).eval()
-    shake(model, seed)
-    quieten(model.code2wav)
+    shake(model.thinker, seed)
+    shake(model.talker, seed + 1)
+    nudge(model.code2wav, seed + 2)
     # transformers asks the Talker's configuration for it where there is sound and an image
     model.talker.config.audio_config = model.config.thinker_config.audio_config
     model.save_pretrained(str(folder))

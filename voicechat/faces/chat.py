@@ -24,7 +24,7 @@ from voicechat.contract.requests import Message, ResponseRequest
 from voicechat.contract.sound import Pcm
 from voicechat.faces.audio_store import AudioStore
 from voicechat.faces.body import read_json
-from voicechat.faces.chat_messages import decode_messages, has_audio
+from voicechat.faces.chat_messages import decode_messages, has_media
 from voicechat.faces.chat_reply import DONE, ReplyShape, details_object, sse
 from voicechat.faces.chat_request import ChatRequest, parse_chat
 from voicechat.faces.errors import SERVER, ApiError, from_cascade, internal_error, json_response
@@ -108,7 +108,7 @@ class ChatFace:
                 chat.messages, max_bytes=limits.max_audio_bytes, max_seconds=limits.max_audio_seconds
             )
 
-        return await self._work(decode) if has_audio(chat.messages) else decode()
+        return await self._work(decode) if has_media(chat.messages) else decode()
 
     async def _work(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._workers, function, *args)

@@ -1,4 +1,4 @@
-"""The ``messages`` of a chat request: checked first, then their sound decoded (:func:`decode_messages`)."""
+"""The ``messages`` of a chat request: checked first, then sounds and images decoded (:func:`decode_messages`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from voicechat.contract.requests import AudioPart, CallPart, Message, ResultPart, Role, TextPart
+from voicechat.contract.requests import AudioPart, CallPart, ImagePart, Message, ResultPart, Role, TextPart
 from voicechat.faces.errors import ApiError
 from voicechat.faces.fields import Fields, bad_field, quoted, wrong_type
 from voicechat.media.decode import AudioError, decode_audio
@@ -22,6 +22,11 @@ _PARTS = {
     "assistant": ("text", "refusal"),
     "tool": ("text",),
 }
+_SEEING = (*_PARTS["user"], "image_url")
+"""Parts of a user's message, where the model can see."""
+MAX_IMAGES = 32
+"""Images of one request."""
+_IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _KNOWN_PARTS = ("text", "input_audio", "image_url", "file", "refusal", "video_url")
 _BASE64_STEP = 1 << 18
 """Characters decoded at a time (a multiple of 4), so that other threads get the interpreter in between."""
@@ -36,16 +41,27 @@ class EncodedAudio:
     param: str
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class EncodedImage:
+    """The base64 of an ``image_url`` part's data URL; ``param`` is the path of its ``url``."""
+
+    data: str
+    param: str
+
+
 @dataclass(frozen=True, slots=True)
 class DraftMessage:
-    """A message whose sound is still encoded."""
+    """A message whose sounds and images are still encoded."""
 
     role: Role
-    parts: tuple[TextPart | EncodedAudio | CallPart | ResultPart, ...]
+    parts: tuple[TextPart | EncodedAudio | EncodedImage | CallPart | ResultPart, ...]
 
 
-def parse_messages(fields: Fields, lookup: Callable[[str], str | None]) -> tuple[DraftMessage, ...]:
-    """Check ``messages``. ``lookup`` gives the transcript of an earlier spoken reply by its id."""
+def parse_messages(
+    fields: Fields, lookup: Callable[[str], str | None], *, sees: bool = False
+) -> tuple[DraftMessage, ...]:
+    """Check ``messages``. ``lookup`` gives the transcript of an earlier spoken reply by its id; ``sees``: images may
+    be among them."""
     fields.require("messages")
     messages = fields.array("messages") or []
     if not messages:
@@ -54,29 +70,49 @@ def parse_messages(fields: Fields, lookup: Callable[[str], str | None]) -> tuple
     if len(messages) > MAX_MESSAGES:
         message = f"Invalid 'messages': array too long. Expected an array with maximum length {MAX_MESSAGES}."
         raise bad_field("messages", message, "array_above_max_length")
-    return tuple(_message(Fields(value, f"messages[{index}]"), lookup) for index, value in enumerate(messages))
+    drafts = tuple(_message(Fields(value, f"messages[{index}]"), lookup, sees) for index, value in enumerate(messages))
+    images = sum(isinstance(part, EncodedImage) for draft in drafts for part in draft.parts)
+    if images > MAX_IMAGES:
+        message = f"Invalid 'messages': {images} images. At most {MAX_IMAGES} are taken."
+        raise bad_field("messages", message, "too_many_images")
+    return drafts
 
 
 def decode_messages(drafts: Sequence[DraftMessage], *, max_bytes: int, max_seconds: float) -> tuple[Message, ...]:
-    """Decode the sound of all messages. CPU-bound: for a worker thread.
+    """Decode the sounds and images of all messages. CPU-bound: for a worker thread.
 
     ``max_bytes`` and ``max_seconds`` hold for each part. Raises :class:`ApiError` naming the part that is wrong.
     """
     return tuple(
         Message(
             draft.role,
-            tuple(
-                AudioPart(_decode(part, max_bytes, max_seconds)) if isinstance(part, EncodedAudio) else part
-                for part in draft.parts
-            ),
+            tuple(_decoded(part, max_bytes, max_seconds) for part in draft.parts),
         )
         for draft in drafts
     )
 
 
-def has_audio(drafts: Sequence[DraftMessage]) -> bool:
+def has_media(drafts: Sequence[DraftMessage]) -> bool:
     """True if :func:`decode_messages` has work to do."""
-    return any(isinstance(part, EncodedAudio) for draft in drafts for part in draft.parts)
+    return any(isinstance(part, EncodedAudio | EncodedImage) for draft in drafts for part in draft.parts)
+
+
+def _decoded(
+    part: TextPart | EncodedAudio | EncodedImage | CallPart | ResultPart, max_bytes: int, max_seconds: float
+) -> TextPart | AudioPart | ImagePart | CallPart | ResultPart:
+    if isinstance(part, EncodedAudio):
+        return AudioPart(_decode(part, max_bytes, max_seconds))
+    return ImagePart(_image_bytes(part, max_bytes)) if isinstance(part, EncodedImage) else part
+
+
+def _image_bytes(part: EncodedImage, max_bytes: int) -> bytes:
+    if len(part.data) > (max_bytes + 2) // 3 * 4:
+        raise bad_field(part.param, f"Invalid '{part.param}': the image is larger than {max_bytes} bytes.")
+    try:
+        return base64_bytes(part.data)
+    except ValueError:
+        message = f"Invalid '{part.param}': expected a data URL with a base64-encoded image."
+        raise bad_field(part.param, message, "invalid_image") from None
 
 
 def _decode(part: EncodedAudio, max_bytes: int, max_seconds: float) -> Any:
@@ -101,7 +137,7 @@ def base64_bytes(text: str) -> bytes:
     return b"".join(binascii.a2b_base64(text[start : start + _BASE64_STEP], strict_mode=True) for start in steps)
 
 
-def _message(fields: Fields, lookup: Callable[[str], str | None]) -> DraftMessage:
+def _message(fields: Fields, lookup: Callable[[str], str | None], sees: bool) -> DraftMessage:
     given = fields.need_choice("role", (*_ROLES, "tool", "function"))
     if given == "function":
         message = f"Unsupported value: '{fields.path('role')}' does not support 'function'. Use 'tool' instead."
@@ -113,7 +149,7 @@ def _message(fields: Fields, lookup: Callable[[str], str | None]) -> DraftMessag
     if role != "assistant":
         fields.only(("role", "content", "name"))
         fields.require("content")
-        return DraftMessage(role, _content(fields, role))
+        return DraftMessage(role, _content(fields, role, sees=sees))
     return _assistant(fields, lookup)
 
 
@@ -124,7 +160,7 @@ def _assistant(fields: Fields, lookup: Callable[[str], str | None]) -> DraftMess
         param = fields.path("function_call")
         message = f"Unsupported parameter: '{param}' is not supported. Use 'tool_calls' instead."
         raise bad_field(param, message, "unsupported_parameter")
-    parts: list[TextPart | EncodedAudio | CallPart] = []
+    parts: list[TextPart | EncodedAudio | EncodedImage | CallPart] = []
     if fields.get("content") is not None:
         parts.extend(_content(fields, "assistant"))
     refusal = fields.string("refusal")
@@ -176,7 +212,7 @@ def _earlier_reply(audio: Fields, lookup: Callable[[str], str | None]) -> str:
     return transcript
 
 
-def _content(fields: Fields, role: str) -> tuple[TextPart | EncodedAudio, ...]:
+def _content(fields: Fields, role: str, *, sees: bool = False) -> tuple[TextPart | EncodedAudio | EncodedImage, ...]:
     content, param = fields.get("content"), fields.path("content")
     if isinstance(content, str):
         return (TextPart(content),)
@@ -186,14 +222,17 @@ def _content(fields: Fields, role: str) -> tuple[TextPart | EncodedAudio, ...]:
         raise bad_field(
             param, f"Invalid '{param}': empty array. Expected an array with minimum length 1.", "empty_array"
         )
-    return tuple(_part(Fields(part, f"{param}[{index}]"), role) for index, part in enumerate(content))
+    kinds = _SEEING if sees and role == "user" else _PARTS[role]
+    return tuple(_part(Fields(part, f"{param}[{index}]"), role, kinds) for index, part in enumerate(content))
 
 
-def _part(fields: Fields, role: str) -> TextPart | EncodedAudio:
+def _part(fields: Fields, role: str, kinds: Sequence[str]) -> TextPart | EncodedAudio | EncodedImage:
     kind = fields.need_choice("type", _KNOWN_PARTS)
-    if kind not in _PARTS[role]:
-        raise _unsupported_part(fields, kind, role)
+    if kind not in kinds:
+        raise _unsupported_part(fields, kind, role, kinds)
     fields.only(("type", kind, "prompt_cache_breakpoint"))
+    if kind == "image_url":
+        return _image(fields.need_object("image_url"))
     if kind != "input_audio":
         return TextPart(fields.need_string(kind))
     audio = fields.need_object("input_audio")
@@ -202,13 +241,31 @@ def _part(fields: Fields, role: str) -> TextPart | EncodedAudio:
     return EncodedAudio(data, audio.need_choice("format", INPUT_FORMATS), audio.path("data"))
 
 
-def _unsupported_part(fields: Fields, kind: str, role: str) -> ApiError:
+def _image(image: Fields) -> EncodedImage:
+    """A data URL (RFC 2397). Other URLs are not fetched: a server that fetches what callers name is a proxy to its own
+    network."""
+    image.only(("url", "detail"))
+    param, url = image.path("url"), image.need_string("url")
+    image.string("detail")
+    kind, comma, data = url[5:].partition(",") if url.startswith("data:") else ("", "", "")
+    if not comma:
+        message = f"Invalid '{param}': expected a data URL (data:image/png;base64,…); images are not fetched."
+        raise bad_field(param, message, "invalid_image_url")
+    if not kind.endswith(";base64") or kind.removesuffix(";base64") not in _IMAGE_TYPES:
+        message = f"Invalid '{param}': expected a base64-encoded image of type {quoted(_IMAGE_TYPES)}."
+        raise bad_field(param, message, "invalid_image_format")
+    return EncodedImage(data, param)
+
+
+def _unsupported_part(fields: Fields, kind: str, role: str, kinds: Sequence[str]) -> ApiError:
     param = fields.path(kind if fields.get(kind) is not None else "type")
-    if kind in ("image_url", "video_url"):
+    if kind == "video_url" and "image_url" in kinds:
+        message = "Invalid content type: 'video_url' is not supported, because this model sees images only."
+    elif kind in ("image_url", "video_url") and role == "user":
         message = f"Invalid content type: '{kind}' is not supported, because this model can't see."
     elif kind == "file":
         message = "Invalid content type: 'file' is not supported by this model."
     else:
-        allowed = quoted(_PARTS[role])
+        allowed = quoted(kinds)
         message = f"Invalid content type: '{kind}' is not allowed in {role} messages. Supported values are: {allowed}."
     return bad_field(param, message, "unsupported_content_type")

@@ -157,9 +157,7 @@ class _RmsNorm(nn.Module):
         self.eps = eps
 
     def forward(self, hidden: Tensor) -> Tensor:
-        x = hidden.float()
-        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * x.to(hidden.dtype)
+        return F.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
 
 
 class _Scale(nn.Module):

@@ -66,6 +66,7 @@ class Qwen3Decoder:
         """See the interface."""
         return chunk.emit
 
+    @torch.inference_mode()
     def decode(self, batch: Sequence[Decode]) -> list[Decoded]:
         """See the interface."""
         config, count, length = self._net.config, len(batch), batch[0].emit
@@ -80,8 +81,7 @@ class Qwen3Decoder:
             self._memory.forget(lines[fresh].to(self._device))
         found = self._graphs.get((fitting(self._sizes, count), length))
         if found is None:
-            with torch.inference_mode():
-                made = self._pcm(codes.to(self._device), lines.to(self._device))
+            made = self._pcm(codes.to(self._device), lines.to(self._device))
         else:
             (fixed_codes, fixed_lines), (graph, made) = found
             fixed_codes[:count].copy_(codes)

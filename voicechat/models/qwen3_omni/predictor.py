@@ -68,9 +68,7 @@ class _RmsNorm(nn.Module):
         self.eps = eps
 
     def forward(self, hidden: Tensor) -> Tensor:
-        x = hidden.float()
-        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * x.to(hidden.dtype)
+        return F.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
 
 
 class _Layer(nn.Module):
@@ -98,8 +96,11 @@ class _Layer(nn.Module):
         batch, count, _ = hidden.shape
         heads, kv_heads = self.heads, self.kv_heads
         made = self.qkv(self.input_layernorm(hidden)).view(batch, count, heads + 2 * kv_heads, self.size)
-        query, key, value = made.transpose(1, 2).split((heads, kv_heads, kv_heads), 1)
-        query, key = _turn(self.q_norm(query), turns), _turn(self.k_norm(key), turns)
+        both, value = made.split((heads + kv_heads, kv_heads), 2)
+        scale = torch.cat((self.q_norm.weight.expand(heads, -1), self.k_norm.weight.expand(kv_heads, -1)))
+        both = _turn((F.rms_norm(both, (self.size,), None, self.q_norm.eps) * scale).transpose(1, 2), turns)
+        query, key = both.split((heads, kv_heads), 1)
+        value = value.transpose(1, 2)
         end = at + count
         keys[:, :, at:end], values[:, :, at:end] = key, value
         mixed = F.scaled_dot_product_attention(
