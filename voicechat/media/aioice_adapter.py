@@ -16,7 +16,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import aioice
 import aioice.ice
@@ -91,8 +91,7 @@ class UdpPort(asyncio.DatagramProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self.transport = transport
+        self.transport = cast(asyncio.DatagramTransport, transport)
 
     def join(self, link: IceLink) -> _Socket:
         """A socket of ``link`` on this port."""
