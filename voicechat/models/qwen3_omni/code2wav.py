@@ -13,13 +13,15 @@ lies in :class:`Memory`, one line for each stream, on the net's device; a chunk 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from voicechat.models.qwen_common.layers import RmsNorm, turn, turns
 
 SAMPLE_RATE = 24_000
 
@@ -150,16 +152,6 @@ class Memory:
 _DILATIONS = (1, 3, 9)
 
 
-class _RmsNorm(nn.Module):
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.eps = eps
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return F.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
-
-
 class _Scale(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -180,11 +172,11 @@ class _Attention(nn.Module):
         self.v_proj = nn.Linear(config.hidden_size, self.kv_heads * self.size, bias=bias)
         self.o_proj = nn.Linear(self.heads * self.size, config.hidden_size, bias=bias)
 
-    def forward(self, hidden: Tensor, turn: Callable[[Tensor], Tensor], mask: Tensor, step: Step) -> Tensor:
+    def forward(self, hidden: Tensor, by: tuple[Tensor, Tensor], mask: Tensor, step: Step) -> Tensor:
         batch, count, _ = hidden.shape
         split = (batch, count, -1, self.size)
-        query = turn(self.q_proj(hidden).view(split).transpose(1, 2))
-        key = step.exchange(turn(self.k_proj(hidden).view(split).transpose(1, 2)), 2)
+        query = turn(self.q_proj(hidden).view(split).transpose(1, 2), by)
+        key = step.exchange(turn(self.k_proj(hidden).view(split).transpose(1, 2), by), 2)
         value = step.exchange(self.v_proj(hidden).view(split).transpose(1, 2), 2)
         mixed = F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, enable_gqa=self.kv_heads != self.heads
@@ -208,13 +200,13 @@ class _Layer(nn.Module):
         super().__init__()
         self.self_attn = _Attention(config)
         self.mlp = _Mlp(config.hidden_size, config.intermediate_size)
-        self.input_layernorm = _RmsNorm(config.hidden_size, config.rms_norm_eps)
-        self.post_attention_layernorm = _RmsNorm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = RmsNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RmsNorm(config.hidden_size, config.rms_norm_eps)
         self.self_attn_layer_scale = _Scale(config.hidden_size)
         self.mlp_layer_scale = _Scale(config.hidden_size)
 
-    def forward(self, hidden: Tensor, turn: Callable[[Tensor], Tensor], mask: Tensor, step: Step) -> Tensor:
-        mixed = self.self_attn(self.input_layernorm(hidden), turn, mask, step)
+    def forward(self, hidden: Tensor, by: tuple[Tensor, Tensor], mask: Tensor, step: Step) -> Tensor:
+        mixed = self.self_attn(self.input_layernorm(hidden), by, mask, step)
         hidden = hidden + self.self_attn_layer_scale.scale * mixed
         made = self.mlp(self.post_attention_layernorm(hidden))
         return hidden + self.mlp_layer_scale.scale * made
@@ -225,7 +217,7 @@ class _Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))
-        self.norm = _RmsNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm = RmsNorm(config.hidden_size, config.rms_norm_eps)
 
     def forward(self, hidden: Tensor, step: Step) -> Tensor:
         """[B, n, width] to the same; keys are those of the window before the chunk, then the chunk's own."""
@@ -235,17 +227,10 @@ class _Transformer(nn.Module):
         distance = new[:, None] - keys
         near = (distance >= 0) & (distance <= past)
         mask = near & (step.place[:, None, None] + keys >= 0)
-        half = self.config.head_dim // 2
-        speeds = self.config.rope_theta ** -(torch.arange(half, device=hidden.device, dtype=torch.float) / half)
-        angles = (step.place[:, None] + new)[..., None].float() * speeds
-        cosine, sine = (torch.cat((part, part), -1)[:, None].to(hidden.dtype) for part in (angles.cos(), angles.sin()))
-
-        def turn(x: Tensor) -> Tensor:
-            first, second = x.chunk(2, -1)
-            return x * cosine + torch.cat((-second, first), -1) * sine
-
+        cosine, sine = turns(step.place[:, None] + new, self.config.head_dim, self.config.rope_theta, hidden.dtype)
+        by = cosine[:, None], sine[:, None]
         for layer in self.layers:
-            hidden = layer(hidden, turn, mask[:, None], step)
+            hidden = layer(hidden, by, mask[:, None], step)
         return cast(Tensor, self.norm(hidden))
 
 

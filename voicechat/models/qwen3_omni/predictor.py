@@ -19,6 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from voicechat.models.qwen_common.layers import RmsNorm, turn, turns
+
 TOP_K, TOP_P = 50, 0.8
 """As the published model draws the further codes."""
 
@@ -61,16 +63,6 @@ class PredictorConfig:
         )
 
 
-class _RmsNorm(nn.Module):
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.eps = eps
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return F.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
-
-
 class _Layer(nn.Module):
     """A layer of the Qwen3 kind; queries, keys and values come of one product, gate and up of another."""
 
@@ -84,21 +76,21 @@ class _Layer(nn.Module):
         width, bias = config.hidden_size, config.attention_bias
         self.qkv = nn.Linear(width, (self.heads + 2 * self.kv_heads) * self.size, bias=bias)
         self.o_proj = nn.Linear(self.heads * self.size, width, bias=bias)
-        self.q_norm = _RmsNorm(self.size, config.rms_norm_eps)
-        self.k_norm = _RmsNorm(self.size, config.rms_norm_eps)
+        self.q_norm = RmsNorm(self.size, config.rms_norm_eps)
+        self.k_norm = RmsNorm(self.size, config.rms_norm_eps)
         self.gate_up = nn.Linear(width, 2 * config.intermediate_size, bias=False)
         self.down_proj = nn.Linear(config.intermediate_size, width, bias=False)
-        self.input_layernorm = _RmsNorm(width, config.rms_norm_eps)
-        self.post_attention_layernorm = _RmsNorm(width, config.rms_norm_eps)
+        self.input_layernorm = RmsNorm(width, config.rms_norm_eps)
+        self.post_attention_layernorm = RmsNorm(width, config.rms_norm_eps)
 
-    def forward(self, hidden: Tensor, turns: tuple[Tensor, Tensor], keys: Tensor, values: Tensor, at: int) -> Tensor:
+    def forward(self, hidden: Tensor, by: tuple[Tensor, Tensor], keys: Tensor, values: Tensor, at: int) -> Tensor:
         """[B, n, width] at positions ``at`` and on; ``keys`` and ``values`` [B, kv heads, all, size] are filled in."""
         batch, count, _ = hidden.shape
         heads, kv_heads = self.heads, self.kv_heads
         made = self.qkv(self.input_layernorm(hidden)).view(batch, count, heads + 2 * kv_heads, self.size)
         both, value = made.split((heads + kv_heads, kv_heads), 2)
         scale = torch.cat((self.q_norm.weight.expand(heads, -1), self.k_norm.weight.expand(kv_heads, -1)))
-        both = _turn((F.rms_norm(both, (self.size,), None, self.q_norm.eps) * scale).transpose(1, 2), turns)
+        both = turn((F.rms_norm(both, (self.size,), None, self.q_norm.eps) * scale).transpose(1, 2), by)
         query, key = both.split((heads, kv_heads), 1)
         value = value.transpose(1, 2)
         end = at + count
@@ -111,12 +103,6 @@ class _Layer(nn.Module):
         return hidden + cast(Tensor, self.down_proj(F.silu(gate) * up))
 
 
-def _turn(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-    cosine, sine = turns
-    first, second = x.chunk(2, -1)
-    return x * cosine + torch.cat((-second, first), -1) * sine
-
-
 class CodePredictor(nn.Module):
     """The net. :meth:`load` takes the parameters of the model's ``talker.code_predictor.`` part."""
 
@@ -125,7 +111,7 @@ class CodePredictor(nn.Module):
         self.config = config
         groups = config.num_code_groups - 1
         self.layers = nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))
-        self.norm = _RmsNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm = RmsNorm(config.hidden_size, config.rms_norm_eps)
         self.embedding = nn.Parameter(torch.zeros(groups, config.vocab_size, config.hidden_size))
         self.heads = nn.Parameter(torch.zeros(groups, config.vocab_size, config.hidden_size))
 
@@ -140,10 +126,8 @@ class CodePredictor(nn.Module):
         batch, groups = len(past), config.num_code_groups - 1
         shape = (batch, config.num_key_value_heads, groups + 1, config.head_dim)
         stores = [(past.new_empty(shape), past.new_empty(shape)) for _ in self.layers]
-        half = config.head_dim // 2
-        speeds = config.rope_theta ** -(torch.arange(half, device=past.device, dtype=torch.float) / half)
-        angles = torch.arange(groups + 1, device=past.device)[:, None] * speeds
-        cosine, sine = (torch.cat((part, part), -1).to(past.dtype) for part in (angles.cos(), angles.sin()))
+        places = torch.arange(groups + 1, device=past.device)
+        cosine, sine = turns(places, config.head_dim, config.rope_theta, past.dtype)
         hidden, at, codes = torch.stack((past, first), 1), 0, []
         for group in range(groups):
             end = at + hidden.shape[1]
