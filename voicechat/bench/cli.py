@@ -74,7 +74,6 @@ def _add_realtime_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="without a server and without waiting: the sessions on a simulated clock, with the real detectors and ASR",
     )
-    parser.add_argument("--processes", type=_positive, default=1, metavar="N", help="that simulate (1)")
     parser.add_argument(
         "--turns",
         type=_positive,

@@ -13,6 +13,7 @@ import datetime
 import gc
 import shlex
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -236,7 +237,11 @@ async def _simulated(options: argparse.Namespace) -> dict[str, Any]:
         session = session_of(_SIMULATED, options.detection, options.eagerness, at_length=bool(asked))
         jobs += [Job(transport, recording, asked, session) for transport in transports]
     memory = folder / "bench-heard.json"
-    verdicts = await asyncio.to_thread(simulate, settings, paths, memory, jobs, processes=options.processes)
+    stop = threading.Event()
+    try:
+        verdicts = await asyncio.to_thread(simulate, settings, paths, memory, jobs, stop)
+    finally:
+        stop.set()  # nobody waits any more: the thread is not to go on to the end
     return {
         "schema": SCHEMA,
         "kind": "realtime",

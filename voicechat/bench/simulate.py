@@ -6,9 +6,8 @@ remembered; replies are tones, and all times are modelled. The same set gives th
 
 from __future__ import annotations
 
-import multiprocessing
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,22 +85,16 @@ class Job:
 
 
 def simulate(
-    settings: Settings, paths: AssembledPaths, memory: Path, jobs: Sequence[Job], *, processes: int = 1
+    settings: Settings, paths: AssembledPaths, path: Path, jobs: Sequence[Job], stop: threading.Event
 ) -> list[Verdict]:
-    """The verdicts on all ``jobs``, in their order, by so many processes. ``memory``: file of what the models found."""
-    if processes == 1:
-        return _simulate(settings, paths, memory, jobs)
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        shares = [pool.submit(_simulate, settings, paths, memory, jobs[part::processes]) for part in range(processes)]
-        parts = [share.result() for share in shares]
-    return [parts[index % processes][index // processes] for index in range(len(jobs))]
-
-
-def _simulate(settings: Settings, paths: AssembledPaths, path: Path, jobs: Sequence[Job]) -> list[Verdict]:
+    """The verdicts on ``jobs``, in their order, until all are done, or ``stop`` is set. ``path``: file of what the
+    models found."""
     memory = Memory(path)
     simulator = Simulator(settings, paths, memory)
-    verdicts = []
+    verdicts: list[Verdict] = []
     for job in jobs:
+        if stop.is_set():
+            break
         for prompt in job.prompts or (None,):
             verdict = simulator.turn(job.transport, job.recording, prompt, job.session)
             if verdict.void is None:
