@@ -172,6 +172,7 @@ class Stage:
             self._unanswered = 0
             if isinstance(message, Ready):
                 self.facts = dict(message.facts)
+                log.info("the %s stage (pid %s) is up: %s", self.name, process.pid, self.facts)
                 if not self._ready.done():
                     self._ready.set_result(None)
                     work = self._ping(channel, process)

@@ -10,7 +10,7 @@ from voicechat.contract.sound import Pcm
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Counts of one response: Thinker tokens in and out; speech steps out (one per 40 ms of sound); sound heard."""
+    """Counts of one response: Thinker tokens in and out; speech steps out; sound heard."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0

@@ -36,7 +36,7 @@ _REHEARSAL_STEPS = 16
 class TalkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What the Talker's process needs to know. ``model``: :attr:`voicechat.contract.family.Facts.talker`.
 
-    ``sampling``: fields of vLLM's ``SamplingParams``; ``hidden``: replies may come with hidden rows.
+    ``sampling``: fields of vLLM's ``SamplingParams``.
     """
 
     family: str

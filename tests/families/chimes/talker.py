@@ -125,9 +125,12 @@ class Predictor:
         return torch.stack(codes, 1)
 
     def added(self, kind: int, row: torch.Tensor | None, word: int) -> torch.Tensor:
-        """What a text row adds to an embedding ``[WIDTH]``."""
+        """What a text row adds to an embedding ``[WIDTH]``.
+
+        Of a hidden row the signs count: another order of sums, in a batch, may round its bfloat16 to the next number.
+        """
         made = self.words[word] if kind == REPLY else torch.zeros_like(self.words[0])
-        return made if row is None else made + self.rows @ row.float()
+        return made if row is None else made + self.rows @ row.float().sign()
 
     def of_codes(self, codes: torch.Tensor) -> torch.Tensor:
         """What further codes ``[3]`` add."""

@@ -31,10 +31,9 @@ def acknowledge(lane: npt.NDArray[np.int64], slot: int, ack: int) -> None:
 
 @dataclass(slots=True)
 class Span:
-    """``count`` rows of the batch from ``offset`` on are positions ``start``… of request ``request_id``."""
+    """The batch's next ``count`` rows are positions ``start``… of request ``request_id``."""
 
     request_id: str
-    offset: int
     start: int
     count: int
 
@@ -42,8 +41,5 @@ class Span:
 def spans(request_ids: list[str], output: SchedulerOutput) -> Iterator[Span]:
     """The spans of one step, in the batch's row order (``request_ids`` is that order)."""
     starts = start_positions(output)
-    offset = 0
     for request_id in request_ids:
-        count = output.num_scheduled_tokens[request_id]
-        yield Span(request_id, offset, starts[request_id], count)
-        offset += count
+        yield Span(request_id, starts[request_id], output.num_scheduled_tokens[request_id])
