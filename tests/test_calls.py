@@ -11,7 +11,7 @@ import pytest
 
 from voicechat import calls, doctor_rtc
 from voicechat.config import ConfigError, Settings, load_settings
-from voicechat.doctor import Level
+from voicechat.doctor_findings import Level
 from voicechat.media import stun
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from voicechat import doctor
 from voicechat.config import Settings, load_settings
-from voicechat.doctor import Finding, Level
+from voicechat.doctor_findings import Finding, Level
 
 
 def settings(*overrides: str) -> Settings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import errno
 import importlib.metadata
 import json
@@ -14,10 +13,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from voicechat.config import Settings
+from voicechat.doctor_findings import Finding, Level
 
 _MINIMUM_PYTHON = (3, 11)
 _MEMORY_GB = 5.0
@@ -35,24 +35,6 @@ _PACKAGES = (
 )
 _MODEL_PACKAGES = ("safetensors", "tokenizers", "torch", "transformers", "webrtcvad-wheels")
 _STRAY = ("torchvision", "torchaudio", "torchcodec")
-
-
-class Level(enum.StrEnum):
-    """How bad a finding is: ``FAIL`` keeps the server from starting, ``WARN`` makes it worse."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The outcome of one check; ``advice`` says what to do unless all is well."""
-
-    check: str
-    level: Level
-    text: str
-    advice: str = ""
 
 
 def run(settings: Settings, *, as_json: bool = False, rtc: bool = False) -> int:

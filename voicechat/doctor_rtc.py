@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 
 from voicechat.calls import ice_settings, ports, tls_context
 from voicechat.config import Settings
-from voicechat.doctor import Finding, Level
+from voicechat.doctor_findings import Finding, Level
 from voicechat.media import ice, stun
 from voicechat.media.aioice_adapter import try_turn
 from voicechat.media.ice import IceServer
