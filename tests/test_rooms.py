@@ -25,7 +25,7 @@ PICTURE = ROOT / "docs" / "rooms.md"
 
 @dataclass(frozen=True)
 class Room:
-    """``line`` says what it is; it may import itself and ``imports``. ``files``: of a room that is no folder; patterns."""
+    """``line`` says what it is; it may import itself and ``imports``. ``files``: patterns, of a room that is no folder."""
 
     line: str
     imports: str = ""
@@ -61,7 +61,7 @@ ROOMS = {
     "train": Room("makes the embedded family's weights", "contract media models config assemble reading stages"),
     "bench": Room(
         "measures a server from outside",
-        "contract media models config assemble stages realtime faces composition train",
+        "contract media models config assemble stages realtime faces composition train watermark",
     ),
     "commands": Room(
         "the command line",
