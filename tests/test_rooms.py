@@ -25,7 +25,7 @@ PICTURE = ROOT / "docs" / "rooms.md"
 
 @dataclass(frozen=True)
 class Room:
-    """``line`` says what it is; it may import itself and ``imports``. ``files``: patterns, of a room that is no folder."""
+    """``line`` says what it is; it may import itself and ``imports``. A room that is no folder has ``files``."""
 
     line: str
     imports: str = ""
