@@ -35,6 +35,7 @@ CONSENT_INTERVAL_S = 5.0
 GATHER_S = 2.0
 """How long STUN and TURN servers may take: an answer without their addresses is better than none."""
 
+_CLOSE_S = 2.0
 _RECEIVE_BUFFER = 256 * 1024
 _PROBE_RETRIES = 2  # after 0.5, 1.5 and 3.5 s: within the interval, and a slow path's answer still counts
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -268,7 +269,11 @@ class IceLink(aioice.Connection):
         self.expired = lambda: None
         for task in self._probes:
             task.cancel()
-        await super().close()
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await super().close()
+        except TimeoutError:
+            log.warning("a TURN server does not take back what it lent")
 
     # -- what aioice calls --------------------------------------------------------------------------------------------
 
