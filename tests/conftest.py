@@ -6,6 +6,8 @@ two kinds are never alive at once, so that two cores and a few GB of memory are 
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +19,9 @@ from voicechat.config import Settings, load_settings
 TINY = "embedded-tiny"
 _ORDER = ("servers", "stage_host", "embedded_server", "tiny_server", "last_tiny_server", "coordinator")
 """Fixtures that start engines, in the order in which tests that use them run."""
+
+_NOT_INSTALLED = ("could not import", "not installed", "is missing")
+"""Words of a skip for want of an installation."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,10 +51,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=rank)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what did not run, and why."""
+    why: Counter[str] = Counter()
+    for report in terminalreporter.getreports("skipped"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        why[f"{report.nodeid.partition('::')[0]}: {reason.removeprefix('Skipped: ')}"] += 1
+    for item in terminalreporter.getreports("deselected"):
+        if item.get_closest_marker("slow"):
+            why[f"{item.nodeid}: slow, runs with --slow"] += 1
+    if why:
+        terminalreporter.section("not run, and why")
+        for line, count in sorted(why.items()):
+            terminalreporter.line(f"{count:>4}  {line}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Show the end of the real server's log with a failed test that used it."""
+    """Show the end of the real server's log with a failed test that used it. In CI what is skipped for want of an
+    installation has failed."""
     report = yield
+    if report.skipped and os.environ.get("CI") == "true" and call.excinfo is not None:
+        reason = str(call.excinfo.value)
+        if any(words in reason for words in _NOT_INSTALLED):
+            report.outcome = "failed"
+            report.longrepr = f"{reason}; in CI nothing is skipped for want of an installation"
     if report.failed and (servers := getattr(item, "funcargs", {}).get("servers")) is not None and servers.log:
         report.sections.append(("log of the real server", "\n".join(servers.log.splitlines()[-60:])))
     return report

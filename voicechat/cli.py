@@ -89,6 +89,7 @@ def _parser(named: str | None) -> argparse.ArgumentParser:
 
     config = commands.add_parser("config", help="print the settings that would be used, as YAML")
     _add_settings(config)
+    config.add_argument("--reference", action="store_true", help="print what each setting means, in Markdown, instead")
     config.set_defaults(command=_config)
 
     doctor = commands.add_parser("doctor", help="look for what would keep the server from running well")
@@ -160,6 +161,11 @@ def _assembled(settings: Settings, *, verify: bool = False) -> dict[str, str] | 
 
 
 def _config(options: argparse.Namespace) -> int:
+    if options.reference:
+        from voicechat.config_reference import reference
+
+        print(reference(), end="")
+        return 0
     import yaml
 
     tree = _settings(options).model_dump(mode="json")
