@@ -105,6 +105,11 @@ def search(contrasts: Floats, pattern: Pattern, rows: int, expected: Sequence[in
     return Found(score, min(0.0, log_p), HYPOTHESES[which], first, int(row[top]), word, payload)
 
 
+def blind_log_p(score: float) -> float:
+    """Natural logarithm of the p-value of a window's score if no payload was expected."""
+    return min(0.0, _LOG_PLACES + _LOG_WORDS - max(score, 0.0) ** 2 / 2)
+
+
 def steps_needed(rows: int) -> int:
     """Steps of sound that :func:`search` needs for so many rows."""
     return math.ceil((rows * STEPS_OF_A_ROW) / min(SPEEDS)) + STEPS_OF_A_ROW + 1

@@ -1,0 +1,266 @@
+"""``voicechat bench watermark``: how often the mark is found and read after what happens to sound, and what it costs.
+
+Clips of our own voices, unmarked, come from ``--clips``; without it they are spoken by a server that marks nothing.
+Every clip is marked with a key of its own, sent through every attack of :mod:`voicechat.bench.watermark_attacks`, and
+windows of 2 and 5 seconds of speech are taken from it, each given to the detector as a sound of its own. Unmarked sound
+(``--unmarked``, and made sounds) is searched with several keys. ``--perth`` asks resemble-perth about the same windows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voicechat.bench.watermark_attacks import ATTACKS, Floats
+from voicechat.bench.watermark_sounds import made_sounds, read_sound, sound_files
+from voicechat.contract.sound import EARS_RATE, PCM_RATE, Pcm
+from voicechat.watermark.detect import Detector, detect
+from voicechat.watermark.embed import Embedder
+from voicechat.watermark.keys import Key
+from voicechat.watermark.report import FALSE_POSITIVE_RATE
+from voicechat.watermark.search import blind_log_p
+
+LENGTHS_S = (2.0, 5.0)
+_QUIET_DB = 35.0
+_SPEECH_SHARE = 0.6
+"""A window counts as speech if so much of it is within :data:`_QUIET_DB` of the clip's loudest 20 ms."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``voicechat bench watermark``."""
+    parser.add_argument("--clips", type=Path, required=True, metavar="DIR", help="unmarked clips of our own voices")
+    parser.add_argument("--unmarked", type=Path, action="append", default=[], metavar="DIR", help="sound without mark")
+    parser.add_argument("--made-hours", type=float, default=1.0, metavar="H", help="of made music and noise (1)")
+    parser.add_argument("--unmarked-keys", type=int, default=2, metavar="N", help="keys that it is searched with (2)")
+    parser.add_argument("--limit", type=int, metavar="N", help="at most so many clips")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="at a time (1)")
+    parser.add_argument("--perth", action="store_true", help="ask resemble-perth too (pip install resemble-perth)")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the ROC")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the benchmark; 0, or 2 if there is nothing to run it on."""
+    clips = sound_files(options.clips)[: options.limit]
+    if not clips:
+        print(f"there are no sounds in {options.clips}")
+        return 2
+    begun = time.monotonic()
+    with concurrent.futures.ProcessPoolExecutor(options.processes) as pool:
+        marked = [one for many in pool.map(_clip, clips, [options.perth] * len(clips)) for one in many]
+        jobs = list(_unmarked_jobs(options))
+        unmarked = list(pool.map(_unmarked, *zip(*jobs, strict=True))) if jobs else []
+    report = {
+        "schema": "voicechat-watermark-1",
+        "clips": len(clips),
+        "table": table(marked),
+        "attacks": table(marked, by="attack"),
+        "wrong_key": _wrong(marked),
+        "unmarked": _summary(unmarked),
+        "embed_share_of_a_core": float(np.median([one["embed"] for one in marked])),
+        "mark_in_silence_dbfs": max(one["silence_dbfs"] for one in marked),
+        "seconds": time.monotonic() - begun,
+    }
+    if options.png:
+        _draw(options.png, marked, unmarked)
+    text = json.dumps(report, indent=1)
+    if options.out:
+        options.out.write_text(text)
+    print(text if options.json else as_text(report))
+    return 0
+
+
+def _clip(path: Path, perth: bool) -> list[dict[str, Any]]:
+    """Every window of one clip through every attack."""
+    pcm = read_sound(path)
+    rng = np.random.default_rng(list(path.stem.encode()))
+    key, wrong, payload = Key(rng.bytes(32)), Key(rng.bytes(32)), int(rng.integers(1 << 16))
+    embedder, begun = Embedder(key, payload), time.process_time()
+    marked = np.concatenate([embedder.push(pcm), embedder.finish()])
+    common = {
+        "clip": path.stem,
+        "embed": (time.process_time() - begun) / (len(pcm) / PCM_RATE),
+        "silence_dbfs": _in_pauses(pcm, marked),
+    }
+    plain = _Perth() if perth else None
+    perth_pcm = plain.mark(pcm) if plain else None
+    out = []
+    for name, attack in ATTACKS.items():
+        sound, rate = attack.apply(marked, int(rng.integers(1 << 30)))
+        theirs = attack.apply(perth_pcm, int(rng.integers(1 << 30)))[0] if perth_pcm is not None else None
+        for length in LENGTHS_S:
+            for first in windows(sound, rate, length):
+                piece = slice(first, first + int(length * rate))
+                one = {**common, "attack": name, "row": attack.row, "length": length}
+                one |= _asked(sound[piece], rate, key, payload)
+                if name == "clean":
+                    one["wrong"] = _asked(sound[piece], rate, wrong, payload)
+                if plain and theirs is not None:
+                    one["perth"] = plain.confidence(theirs[piece], rate)
+                out.append(one)
+    return out
+
+
+def windows(sound: Floats, rate: int, length_s: float) -> list[int]:
+    """First samples of windows of speech that do not lie over each other."""
+    step = rate // 50
+    count = len(sound) // step
+    level = 10 * np.log10(np.square(sound[: count * step].reshape(count, step)).mean(1) + 1e-12)
+    voiced = level > level.max() - _QUIET_DB
+    found, size, at = [], int(length_s * 50), 0
+    while at + size <= count:
+        if voiced[at : at + size].mean() >= _SPEECH_SHARE:
+            found.append(at * step)
+            at += size
+        else:
+            at += 5
+    return found
+
+
+def _asked(sound: Floats, rate: int, key: Key, payload: int) -> dict[str, Any]:
+    """What the detector says of one window: knowing which payload to expect, and not."""
+    sound = np.ascontiguousarray(sound, np.float32)
+    known = detect(sound, [key], rate, [payload])
+    told = {span.payload for span in known.spans} - {None}
+    score = max((span.score for span in known.spans), default=0.0)
+    return {
+        "p": known.p_value,
+        "p_blind": math.exp(min(0.0, blind_log_p(score) + math.log(2))),  # of one or two windows
+        "exact": told == {payload},
+        "read_wrong": bool(told - {payload}),
+        "score": max((second.score for second in known.seconds), default=0.0),
+    }
+
+
+def _in_pauses(pcm: Pcm, marked: Pcm) -> float:
+    """Level of the mark in the quietest tenth of a clip's pieces of 20 ms, in dBFS."""
+    count = len(pcm) // 480
+    own = np.square(pcm[: count * 480].astype(float).reshape(count, 480)).mean(1)
+    mark = np.square((marked.astype(float) - pcm)[: count * 480].reshape(count, 480) / 32768).mean(1)
+    return float(10 * np.log10(mark[own <= np.quantile(own, 0.1)].mean() + 1e-12))
+
+
+class _Perth:
+    """resemble-perth on the CPU: presence only, whole clips."""
+
+    def __init__(self) -> None:
+        import perth
+
+        self._perth = perth.PerthImplicitWatermarker(device="cpu")
+
+    def mark(self, pcm: Pcm) -> Pcm:
+        out = self._perth.apply_watermark(pcm.astype(np.float32) / 32768, watermark=None, sample_rate=PCM_RATE)
+        return np.clip(np.rint(np.asarray(out) * 32768), -32768, 32767).astype(np.int16)[: len(pcm)]
+
+    def confidence(self, sound: Floats, rate: int) -> float:
+        return float(np.mean(self._perth.get_watermark(np.asarray(sound, np.float32), sample_rate=rate)))
+
+
+def _unmarked_jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[Path] | int, int]]:
+    files = [path for folder in options.unmarked for path in sound_files(folder)]
+    for first in range(0, len(files), 40):
+        yield "files", files[first : first + 40], options.unmarked_keys
+    for minute in range(round(options.made_hours * 60)):
+        yield "made", minute, options.unmarked_keys
+
+
+def _unmarked(kind: str, what: list[Path] | int, keys: int) -> dict[str, Any]:
+    """The p-value of a stretch of unmarked sound; all sounds of a list one after the other."""
+    rng = np.random.default_rng(7)
+    detector = Detector([Key(rng.bytes(32)) for _ in range(keys)], EARS_RATE, [0xACE1])
+    if isinstance(what, int):
+        detector.feed(next(made_sounds(1 / 60, what))[1])
+    else:
+        for path in what:
+            detector.feed(read_sound(path, EARS_RATE))
+    report = detector.finish()
+    scores = [second.score for second in report.seconds]
+    spans, told = len(report.spans), sum(span.payload is not None for span in report.spans)
+    return {"kind": kind, "s": report.duration_s, "p": report.p_value, "scores": scores, "found": spans, "read": told}
+
+
+def _summary(unmarked: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "hours": sum(one["s"] for one in unmarked) / 3600,
+        "hours_of_files": sum(one["s"] for one in unmarked if one["kind"] == "files") / 3600,
+        "found": sum(one["found"] for one in unmarked),
+        "read": sum(one["read"] for one in unmarked),
+        "lowest_p": min((one["p"] for one in unmarked), default=1.0),
+        "highest_score": max((score for one in unmarked for score in one["scores"]), default=0.0),
+    }
+
+
+def _wrong(marked: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    asked = [one["wrong"] for one in marked if "wrong" in one]
+    return {
+        "windows": len(asked),
+        "found": sum(one["p"] <= FALSE_POSITIVE_RATE for one in asked),
+        "read": sum(one["exact"] or one["read_wrong"] for one in asked),
+        "lowest_p": min((one["p"] for one in asked), default=1.0),
+    }
+
+
+def table(marked: Sequence[dict[str, Any]], by: str = "row") -> list[dict[str, Any]]:
+    """Shares found and read, by row and length."""
+    groups: dict[tuple[str, float], list[dict[str, Any]]] = defaultdict(list)
+    for one in marked:
+        groups[one[by], one["length"]].append(one)
+    lines = []
+    for (name, length), group in groups.items():
+        line = {
+            by: name,
+            "length": length,
+            "windows": len(group),
+            "found": float(np.mean([one["p"] <= FALSE_POSITIVE_RATE for one in group])),
+            "found_blind": float(np.mean([one["p_blind"] <= FALSE_POSITIVE_RATE for one in group])),
+            "exact": float(np.mean([one["exact"] for one in group])),
+            "read_wrong": int(sum(one["read_wrong"] for one in group)),
+            "score_5_percent": float(np.percentile([one["score"] for one in group], 5)),
+        }
+        if all("perth" in one for one in group):
+            line["perth_found"] = float(np.mean([one["perth"] > 0.5 for one in group]))
+        lines.append(line)
+    return lines
+
+
+def as_text(report: dict[str, Any]) -> str:
+    """The report for people."""
+    lines = [f"{report['clips']} clips; found at p <= {FALSE_POSITIVE_RATE:g}, payload expected or not; payload exact"]
+    for line in report["attacks"] + report["table"]:
+        perth = f"  perth {100 * line['perth_found']:5.1f} %" if "perth_found" in line else ""
+        lines.append(
+            f"{line.get('row', line.get('attack')):50} {line['length']:g} s {line['windows']:6} "
+            f"{100 * line['found']:6.2f} {100 * line['found_blind']:6.2f} {100 * line['exact']:6.2f}{perth}"
+        )
+    for name in ("wrong_key", "unmarked", "embed_share_of_a_core", "mark_in_silence_dbfs"):
+        lines.append(f"{name}: {report[name]}")
+    return "\n".join(lines)
+
+
+def _draw(path: Path, marked: Sequence[dict[str, Any]], unmarked: Sequence[dict[str, Any]]) -> None:
+    """True positives over the false-positive rate that the p-value bounds, by row, at 2 s."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5))
+    rates = np.logspace(-12, 0, 100)
+    for row in dict.fromkeys(one["row"] for one in marked):
+        p = np.array([one["p"] for one in marked if one["row"] == row and math.isclose(one["length"], LENGTHS_S[0])])
+        axes.plot(rates, [(p <= rate).mean() for rate in rates], label=row)
+    axes.set(xscale="log", xlabel="false-positive rate (bound)", ylabel="found, from 2 s of speech")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
