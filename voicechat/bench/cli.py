@@ -17,6 +17,7 @@ KINDS = {
     "realtime": "voicechat.bench.realtime",
     "load": "voicechat.bench.load",
     "voice": "voicechat.bench.voice",
+    "watermark": "voicechat.bench.watermark",
 }
 """The module whose ``main`` runs each kind."""
 
@@ -29,6 +30,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_realtime_arguments(kinds.add_parser("realtime", help="a scripted set of recordings, over realtime sessions"))
     _add_load_arguments(kinds.add_parser("load", help="more and more users, over REST and WebSocket"))
     _add_voice_arguments(kinds.add_parser("voice", help="the voices, judged on held-out texts beside their teachers"))
+    _add_watermark_arguments(
+        kinds.add_parser("watermark", help="what the mark survives, how it is read, what it costs")
+    )
+
+
+def _add_watermark_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the watermark's bench."""
+    parser.add_argument("--clips", type=Path, required=True, metavar="DIR", help="unmarked clips of our own voices")
+    parser.add_argument("--unmarked", type=Path, action="append", default=[], metavar="DIR", help="sound without mark")
+    parser.add_argument("--made-hours", type=float, default=1.0, metavar="H", help="of made music and noise (1)")
+    parser.add_argument("--unmarked-keys", type=_positive, default=2, metavar="N", help="keys it is searched with (2)")
+    parser.add_argument("--limit", type=_positive, metavar="N", help="at most so many clips")
+    parser.add_argument("--processes", type=_positive, default=1, metavar="N", help="at a time (1)")
+    parser.add_argument("--perth", action="store_true", help="ask resemble-perth too (pip install resemble-perth)")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the ROC")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
 def _add_user_arguments(parser: argparse.ArgumentParser) -> None:

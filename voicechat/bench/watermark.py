@@ -1,6 +1,7 @@
 """``voicechat bench watermark``: how often the mark is found and read after what happens to sound, and what it costs.
 
-Clips of our own voices, unmarked, come from ``--clips``; without it they are spoken by a server that marks nothing.
+Clips of our own voices, unmarked, come from ``--clips``: what ``/v1/audio/speech`` of a server with
+``watermark.enabled=false`` gives, as files.
 Every clip is marked with a key of its own, sent through every attack of :mod:`voicechat.bench.watermark_attacks`, and
 windows of 2 and 5 seconds of speech are taken from it, each given to the detector as a sound of its own. Unmarked sound
 (``--unmarked``, and made sounds) is searched with several keys. ``--perth`` asks resemble-perth about the same windows.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import importlib
 import json
 import math
 import time
@@ -33,20 +35,6 @@ LENGTHS_S = (2.0, 5.0)
 _QUIET_DB = 35.0
 _SPEECH_SHARE = 0.6
 """A window counts as speech if so much of it is within :data:`_QUIET_DB` of the clip's loudest 20 ms."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``voicechat bench watermark``."""
-    parser.add_argument("--clips", type=Path, required=True, metavar="DIR", help="unmarked clips of our own voices")
-    parser.add_argument("--unmarked", type=Path, action="append", default=[], metavar="DIR", help="sound without mark")
-    parser.add_argument("--made-hours", type=float, default=1.0, metavar="H", help="of made music and noise (1)")
-    parser.add_argument("--unmarked-keys", type=int, default=2, metavar="N", help="keys that it is searched with (2)")
-    parser.add_argument("--limit", type=int, metavar="N", help="at most so many clips")
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="at a time (1)")
-    parser.add_argument("--perth", action="store_true", help="ask resemble-perth too (pip install resemble-perth)")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the ROC")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -154,7 +142,7 @@ class _Perth:
     """resemble-perth on the CPU: presence only, whole clips."""
 
     def __init__(self) -> None:
-        import perth
+        perth = importlib.import_module("perth")
 
         self._perth = perth.PerthImplicitWatermarker(device="cpu")
 
