@@ -91,8 +91,8 @@ async def test_what_is_heard_is_what_is_shown(coordinator: Coordinator) -> None:
 @pytest.mark.parametrize(
     ("speaker", "asked", "answer"),
     [
-        ("espeak-us", "Who wrote Hamlet?", "Shakespeare|Bard|Hamlet"),
-        ("espeak-gb-female", "Who wrote Hamlet?", "Shakespeare|Bard|Hamlet"),
+        ("espeak-us", "Who wrote Hamlet?", "Shakespeare"),
+        ("espeak-gb-female", "Who wrote Hamlet?", "Shakespeare"),
         ("joe", QUESTION, "Paris"),
         ("teacher", QUESTION, "Paris"),
     ],

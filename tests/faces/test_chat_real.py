@@ -192,7 +192,7 @@ def hibari(text: str) -> bytes:
 
 @pytest.mark.parametrize(
     ("speaker", "asked", "answer"),
-    [(espeak, QUESTIONS[2], r"(?i)\b(seven|7|days?|week)\b"), (hibari, QUESTIONS[0], "Paris")],
+    [(espeak, QUESTIONS[2], r"(?i)\b(seven|7)\b"), (hibari, QUESTIONS[0], "Paris")],
 )
 async def test_a_spoken_question_is_answered_aloud(
     real: AsyncOpenAI, model: Json, listen: Listen, speaker: Callable[[str], bytes], asked: str, answer: str
