@@ -42,6 +42,8 @@ def _add_watermark_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--made-hours", type=float, default=1.0, metavar="H", help="of made music and noise (1)")
     parser.add_argument("--unmarked-keys", type=_positive, default=2, metavar="N", help="keys it is searched with (2)")
     parser.add_argument("--limit", type=_positive, metavar="N", help="at most so many clips")
+    parser.add_argument("--windows", type=_positive, metavar="N", help="at most so many of 2 s, and of 5 s, a clip")
+    parser.add_argument("--records", type=Path, metavar="FILE", help="go on with what is here, and add what is found")
     parser.add_argument("--processes", type=_positive, default=1, metavar="N", help="at a time (1)")
     parser.add_argument("--perth", action="store_true", help="ask resemble-perth too (pip install resemble-perth)")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the ROC")

@@ -5,25 +5,28 @@ Clips of our own voices, unmarked, come from ``--clips``: what ``/v1/audio/speec
 Every clip is marked with a key of its own, sent through every attack of :mod:`voicechat.bench.watermark_attacks`, and
 windows of 2 and 5 seconds of speech are taken from it, each given to the detector as a sound of its own. Unmarked sound
 (``--unmarked``, and made sounds) is searched with several keys. ``--perth`` asks resemble-perth about the same windows.
+With ``--records`` what is found goes to a file as it comes; a run that finds it there does not do it again, so that a
+long run may be broken off, done in parts, or reported on anew.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import importlib
 import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from voicechat.bench.watermark_attacks import ATTACKS, Floats
-from voicechat.bench.watermark_sounds import made_sounds, read_sound, sound_files
+from voicechat.bench.watermark_sounds import made_sound, read_sound, sound_files
 from voicechat.contract.sound import EARS_RATE, PCM_RATE, Pcm
 from voicechat.watermark.detect import Detector, detect
 from voicechat.watermark.embed import Embedder
@@ -44,13 +47,10 @@ def main(options: argparse.Namespace) -> int:
         print(f"there are no sounds in {options.clips}")
         return 2
     begun = time.monotonic()
-    with concurrent.futures.ProcessPoolExecutor(options.processes) as pool:
-        marked = [one for many in pool.map(_clip, clips, [options.perth] * len(clips)) for one in many]
-        jobs = list(_unmarked_jobs(options))
-        unmarked = list(pool.map(_unmarked, *zip(*jobs, strict=True))) if jobs else []
+    marked, unmarked = _records(options, clips)
     report = {
         "schema": "voicechat-watermark-1",
-        "clips": len(clips),
+        "clips": len({one["clip"] for one in marked}),
         "table": table(marked),
         "attacks": table(marked, by="attack"),
         "wrong_key": _wrong(marked),
@@ -68,14 +68,34 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _clip(path: Path, perth: bool) -> list[dict[str, Any]]:
-    """Every window of one clip through every attack."""
+def _records(options: argparse.Namespace, clips: Sequence[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What was found in every marked window, and in every stretch of unmarked sound; from the file what is there."""
+    kept: list[dict[str, Any]] = []
+    if options.records and options.records.exists():
+        kept = [json.loads(line) for line in options.records.read_text().splitlines()]
+    done = {one["job"] for one in kept}
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(options.processes))
+        out = stack.enter_context(options.records.open("a")) if options.records else None
+        jobs = [pool.submit(_unmarked, name, *job) for name, job in _unmarked_jobs(options).items() if name not in done]
+        jobs += [pool.submit(_clip, path, options.perth, options.windows) for path in clips if path.stem not in done]
+        for job in concurrent.futures.as_completed(jobs):
+            kept += job.result()
+            if out:
+                out.writelines(json.dumps(one) + "\n" for one in job.result())
+                out.flush()
+    return [one for one in kept if "attack" in one], [one for one in kept if "kind" in one]
+
+
+def _clip(path: Path, perth: bool, most: int | None) -> list[dict[str, Any]]:
+    """Windows of one clip, at most so many of each length, through every attack."""
     pcm = read_sound(path)
     rng = np.random.default_rng(list(path.stem.encode()))
     key, wrong, payload = Key(rng.bytes(32)), Key(rng.bytes(32)), int(rng.integers(1 << 16))
     embedder, begun = Embedder(key, payload), time.process_time()
     marked = np.concatenate([embedder.push(pcm), embedder.finish()])
     common = {
+        "job": path.stem,
         "clip": path.stem,
         "embed": (time.process_time() - begun) / (len(pcm) / PCM_RATE),
         "silence_dbfs": _in_pauses(pcm, marked),
@@ -87,7 +107,7 @@ def _clip(path: Path, perth: bool) -> list[dict[str, Any]]:
         sound, rate = attack.apply(marked, int(rng.integers(1 << 30)))
         theirs = attack.apply(perth_pcm, int(rng.integers(1 << 30)))[0] if perth_pcm is not None else None
         for length in LENGTHS_S:
-            for first in windows(sound, rate, length):
+            for first in windows(sound, rate, length)[:most]:
                 piece = slice(first, first + int(length * rate))
                 one = {**common, "attack": name, "row": attack.row, "length": length}
                 one |= _asked(sound[piece], rate, key, payload)
@@ -154,33 +174,44 @@ class _Perth:
         return float(np.mean(self._perth.get_watermark(np.asarray(sound, np.float32), sample_rate=rate)))
 
 
-def _unmarked_jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[Path] | int, int]]:
-    files = [path for folder in options.unmarked for path in sound_files(folder)]
-    for first in range(0, len(files), 40):
-        yield "files", files[first : first + 40], options.unmarked_keys
+def _unmarked_jobs(options: argparse.Namespace) -> dict[str, tuple[list[Path] | int, int]]:
+    """Stretches of unmarked sound by name: files one after the other, or the number of a made sound; and the keys."""
+    jobs: dict[str, tuple[list[Path] | int, int]] = {}
+    for folder in options.unmarked:
+        files = sound_files(folder)
+        for first in range(0, len(files), 40):
+            jobs[f"{folder.name} {first}"] = files[first : first + 40], options.unmarked_keys
     for minute in range(round(options.made_hours * 60)):
-        yield "made", minute, options.unmarked_keys
+        jobs[f"made {minute}"] = minute, options.unmarked_keys
+    return jobs
 
 
-def _unmarked(kind: str, what: list[Path] | int, keys: int) -> dict[str, Any]:
+def _unmarked(job: str, what: list[Path] | int, keys: int) -> list[dict[str, Any]]:
     """The p-value of a stretch of unmarked sound; all sounds of a list one after the other."""
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(list(job.encode()))
     detector = Detector([Key(rng.bytes(32)) for _ in range(keys)], EARS_RATE, [0xACE1])
     if isinstance(what, int):
-        detector.feed(next(made_sounds(1 / 60, what))[1])
+        kind, sound = made_sound(what)
+        detector.feed(sound)
     else:
+        kind = job.split()[0]
         for path in what:
             detector.feed(read_sound(path, EARS_RATE))
     report = detector.finish()
     scores = [second.score for second in report.seconds]
     spans, told = len(report.spans), sum(span.payload is not None for span in report.spans)
-    return {"kind": kind, "s": report.duration_s, "p": report.p_value, "scores": scores, "found": spans, "read": told}
+    common = {"job": job, "kind": kind, "keys": keys, "s": report.duration_s}
+    return [{**common, "p": report.p_value, "scores": scores, "found": spans, "read": told}]
 
 
 def _summary(unmarked: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "hours": sum(one["s"] for one in unmarked) / 3600,
-        "hours_of_files": sum(one["s"] for one in unmarked if one["kind"] == "files") / 3600,
+        "hours_by_kind": {
+            kind: sum(one["s"] for one in unmarked if one["kind"] == kind) / 3600
+            for kind in sorted({one["kind"] for one in unmarked})
+        },
+        "keys": sorted({one["keys"] for one in unmarked}),
         "found": sum(one["found"] for one in unmarked),
         "read": sum(one["read"] for one in unmarked),
         "lowest_p": min((one["p"] for one in unmarked), default=1.0),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import av
@@ -13,6 +12,9 @@ from voicechat.contract.sound import EARS_RATE, PCM_RATE, Pcm
 
 Floats = npt.NDArray[np.float32]
 SOUNDS = {".wav", ".flac", ".mp3", ".opus", ".ogg", ".m4a", ".npy"}
+
+
+KINDS = ("music", "noise", "beat")
 
 
 def read_sound(path: Path, rate: int = PCM_RATE) -> Pcm:
@@ -34,12 +36,11 @@ def sound_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SOUNDS)
 
 
-def made_sounds(hours: float, seed: int = 1) -> Iterator[tuple[str, Floats]]:
-    """Music-like sounds and noises of a minute each at 16 kHz, so many hours of them."""
-    rng = np.random.default_rng(seed)
-    for number in range(round(hours * 60)):
-        kind = ("music", "noise", "beat")[number % 3]
-        yield kind, {"music": _music, "noise": _noise, "beat": _beat}[kind](rng)
+def made_sound(number: int) -> tuple[str, Floats]:
+    """A minute at 16 kHz of something that is no speech, another for each number, and what it is: kinds take turns."""
+    kind = KINDS[number % len(KINDS)]
+    make = {"music": _music, "noise": _noise, "beat": _beat}[kind]
+    return kind, make(np.random.default_rng(number))
 
 
 def _music(rng: np.random.Generator) -> Floats:
