@@ -7,11 +7,22 @@ from pathlib import Path
 
 import openai
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientSession, WSServerHandshakeError
 from openai import AsyncOpenAI
 
 from voicechat.faces.app import KEYS, FaceSettings
-from voicechat.faces.keys import Key, KeyLimits, KeyRing, KeysError, add_key, digest_of, face_of, new_token, read_keys
+from voicechat.faces.keys import (
+    Key,
+    KeyLimits,
+    KeyRing,
+    KeysError,
+    add_key,
+    digest_of,
+    face_of,
+    new_token,
+    read_keys,
+    revoke_key,
+)
 from voicechat.keys_command import main as keys_main
 
 CHAT = {"model": "fake-voice", "messages": [{"role": "user", "content": "Hello"}]}
@@ -71,6 +82,24 @@ def test_an_empty_file_opens_for_nobody(tmp_path: Path) -> None:
     assert not KeyRing(file=tmp_path / "none.yaml")
     (tmp_path / "keys.yaml").write_text("keys: []", encoding="utf-8")
     assert KeyRing(file=tmp_path / "keys.yaml")
+
+
+def test_a_file_that_vanishes_does_not_open_the_server(tmp_path: Path) -> None:
+    file = _file(tmp_path, Key("ann", digest_of("t")))
+    ring = KeyRing(file=file)
+    file.unlink()
+    assert ring and ring.find("t") is not None and ring.find("x") is None
+    with pytest.raises(KeysError, match="is gone"):
+        ring.reload()
+    assert ring.find("t") is not None
+
+
+def test_a_file_that_comes_later_is_heeded(tmp_path: Path) -> None:
+    ring = KeyRing(file=tmp_path / "keys.yaml")
+    assert not ring
+    _file(tmp_path, Key("ann", digest_of("t")))
+    ring.reload()
+    assert ring and ring.find("t") is not None
 
 
 def test_every_address_that_costs_something_has_a_face() -> None:
@@ -133,6 +162,32 @@ async def test_sound_is_paid_for_when_it_was_said(serve, tmp_path: Path) -> None
     await client.audio.speech.create(input="Four words are said.", **asked)
     with pytest.raises(openai.RateLimitError, match="seconds of audio per min"):
         await client.audio.speech.create(input="More.", **asked)
+
+
+async def test_who_is_beyond_its_limit_takes_nothing_from_the_others(serve, tmp_path: Path) -> None:
+    greedy = Key("greedy", digest_of("g"), limits=KeyLimits(requests_per_minute=1))
+    file = _file(tmp_path, greedy, Key("ann", digest_of("a")))
+    url = await serve(FaceSettings(keys_file=file, limits=KeyLimits(requests_per_minute=3)))
+    await _client(url, "g").chat.completions.create(**CHAT)
+    for _ in range(5):
+        with pytest.raises(openai.RateLimitError, match="key 'greedy'"):
+            await _client(url, "g").chat.completions.create(**CHAT)
+    await _client(url, "a").chat.completions.create(**CHAT)
+
+
+async def test_a_client_secret_ends_with_its_key(serve, served_app, tmp_path: Path) -> None:
+    file = _file(tmp_path, Key("ann", digest_of("t")), Key("ben", digest_of("b")))
+    url = await serve(FaceSettings(keys_file=file))
+    async with ClientSession() as http:
+        made = await http.post(f"{url}/v1/realtime/client_secrets", headers={"Authorization": "Bearer t"}, json={})
+        secret = {"Authorization": f"Bearer {(await made.json())['value']}"}
+        async with http.ws_connect(f"{url}/v1/realtime?model=fake-voice", headers=secret):
+            pass
+        revoke_key(file, "ann")
+        served_app()[KEYS].reload()
+        with pytest.raises(WSServerHandshakeError) as refused:
+            await http.ws_connect(f"{url}/v1/realtime?model=fake-voice", headers=secret)
+        assert refused.value.status == 401
 
 
 async def test_limits_of_all_callers_together(serve) -> None:

@@ -41,14 +41,15 @@ def test_debts_are_paid_by_waiting() -> None:
     refusal = account.request(0.0)
     assert refusal is not None and refusal.what == "audio" and refusal.wait == 31.0
     assert account.request(29.0) is not None
+    assert account.reply(29.0) is not None, "a session that is open does not speak on in debt either"
     assert account.request(32.0) is None
 
 
 def test_replies_and_sessions_at_the_same_time() -> None:
     account = Account("a", KeyLimits(replies=1, sessions=2))
-    assert account.reply() is account.session() is None
+    assert account.reply(0.0) is account.session() is None
     account.live_replies, account.live_sessions = 1, 2
-    assert account.reply() is not None and account.session() is not None
+    assert account.reply(0.0) is not None and account.session() is not None
 
 
 def test_a_key_without_limits_has_the_default_ones() -> None:

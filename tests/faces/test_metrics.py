@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
+import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -16,8 +18,9 @@ from voicechat.contract.errors import Overloaded
 from voicechat.contract.events import AudioDelta, Finished, FinishReason, StageTimes, Usage
 from voicechat.contract.requests import SpeechRequest
 from voicechat.faces.app import METERED, FaceSettings
-from voicechat.faces.keys import Key, add_key, digest_of
-from voicechat.faces.metered import Metered
+from voicechat.faces.keys import Key, KeyLimits, add_key, digest_of
+from voicechat.faces.limits import Account
+from voicechat.faces.metered import Metered, calling
 from voicechat.faces.metrics import METRICS, Metrics, Status
 
 CHAT = {"model": "fake-voice", "messages": [{"role": "user", "content": "Hello"}]}
@@ -161,3 +164,21 @@ def test_what_a_response_says_of_its_times() -> None:
     value = metrics.registry.get_sample_value
     assert value("voicechat_barge_ins_total") == 1
     assert value("voicechat_voice_to_voice_seconds_sum") == 0.65
+
+
+@pytest.mark.parametrize("noted", ["x", "nan", "-5", "1e300", "99999999", ""])
+def test_what_a_client_notes_in_metadata_is_no_measured_time(noted: str) -> None:
+    metrics = Metrics()
+    metadata = {"first_sound_ms": noted, "endpointing_ms": "1"}
+    Metered(DoubleCascade(), metrics).on_server_event({"type": "response.done", "response": {"metadata": metadata}})
+    assert metrics.registry.get_sample_value("voicechat_voice_to_voice_seconds_count") == 0
+
+
+async def test_sound_counts_also_if_its_reader_leaves() -> None:
+    account = Account("a", KeyLimits(audio_seconds_per_minute=1))
+    calling("speech", (account,))
+    events = aiter(Metered(DoubleCascade(answer="five words are in it"), Metrics()).speak(SpeechRequest("Hi.")))
+    while not isinstance(await anext(events), AudioDelta):
+        pass
+    await events.aclose()  # type: ignore[attr-defined]
+    assert account.headers(time.monotonic())["x-ratelimit-remaining-audio-seconds"] == "0"

@@ -64,10 +64,10 @@ def auth_middleware(ring: KeyRing, accounts: Accounts, served: Callable[[], str]
         token = credential(request)
         if _takes_secret(request.path) and token is not None and token.startswith(PREFIX):
             secret = request.app[SECRETS].find(token) if SECRETS in request.app else None
-            if secret is None:
-                message = "The client secret is not known, or has expired."
+            key = None if secret is None or secret.owner is None else ring.current(secret.owner.digest)
+            if secret is None or (secret.owner is not None and key is None):
+                message = "The client secret is not known, or it has expired, or its key has."
                 raise ApiError(401, message, code="invalid_client_secret", headers={"WWW-Authenticate": "Bearer"})
-            key = secret.owner
         elif ring and request.path.startswith(PROTECTED) and request.method != "OPTIONS":
             key = _required(ring, token)
         if key is not None:
@@ -80,7 +80,7 @@ def auth_middleware(ring: KeyRing, accounts: Accounts, served: Callable[[], str]
         if face is not None and _begins(request):
             if admission(request.app).draining:
                 raise draining()
-            for one in everybody:
+            for one in reversed(everybody):  # its own limits first: who is beyond them takes nothing from the others
                 if (refusal := one.request(time.monotonic())) is not None:
                     request.app[METRICS].rejections.labels(refusal.what).inc()
                     raise too_many(refusal.message, refusal.wait, what=refusal.what)

@@ -96,20 +96,29 @@ class KeyRing:
         self._file = file
         self._clock = clock
         self._keys: dict[str, Key] = {}
+        self._needed = bool(self._own)
         self.reload()
 
     def __bool__(self) -> bool:
-        """Whether a key is needed. A file of keys that is there but empty opens for nobody."""
-        return bool(self._own) or (self._file is not None and self._file.exists())
+        """Whether a key is needed. A file of keys that is there but empty opens for nobody; once there was one, its
+        absence does not open the server again."""
+        self._needed = self._needed or (self._file is not None and self._file.exists())
+        return self._needed
 
     def reload(self) -> None:
-        """Read the file again; on :class:`KeysError` what was there stays."""
+        """Read the file again; on :class:`KeysError`, also where it is gone, what was there stays."""
+        if self._keys and not self._own and self._file is not None and not self._file.exists():
+            raise KeysError(f"{self._file} is gone")
+        self._needed = bool(self)
         read = {key.digest: key for key in read_keys(self._file)} if self._file is not None else {}
         self._keys = {**read, **self._own}
 
     def find(self, token: str) -> Key | None:
         """The key of a token, if it is known and has not expired."""
-        digest = digest_of(token)
+        return self.current(digest_of(token))
+
+    def current(self, digest: str) -> Key | None:
+        """The key of a digest, as it is now; None if it was revoked or has expired."""
         for known, key in self._keys.items():
             if hmac.compare_digest(known, digest):
                 return key if key.expires is None or self._clock() < key.expires else None

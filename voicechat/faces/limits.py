@@ -73,19 +73,18 @@ class Account:
         if requests is not None and (wait := requests.wait(1, now)) > 0:
             limit = self.limits.requests_per_minute
             return self._refusal("requests", f"requests per min. Limit: {limit} / min", wait)
-        if audio is not None and audio.level(now) <= 0:
-            allowed = f"seconds of audio per min. Limit: {audio.per_minute:g} / min"
-            return self._refusal("audio", allowed, audio.wait(1, now))
+        if (debt := self._debt(audio, now)) is not None:
+            return debt
         if requests is not None:
             requests.take(1, now)
         return None
 
-    def reply(self) -> Refusal | None:
-        """Whether one more reply may be made at the same time."""
+    def reply(self, now: float) -> Refusal | None:
+        """Whether one more reply may be made: not while as many as allowed are live, nor in debt for sound."""
         limit = self.limits.replies
         if limit is not None and self.live_replies >= limit:
             return self._refusal("replies", f"replies at the same time. Limit: {limit}", 1.0)
-        return None
+        return self._debt(self._buckets(now)[1], now)
 
     def session(self) -> Refusal | None:
         """Whether one more realtime session may be opened."""
@@ -118,6 +117,12 @@ class Account:
         if self._audio is None and limits.audio_seconds_per_minute is not None:
             self._audio = Bucket(limits.audio_seconds_per_minute, now)
         return self._requests, self._audio
+
+    def _debt(self, audio: Bucket | None, now: float) -> Refusal | None:
+        if audio is None or audio.level(now) > 0:
+            return None
+        allowed = f"seconds of audio per min. Limit: {audio.per_minute:g} / min"
+        return self._refusal("audio", allowed, audio.wait(1, now))
 
     def _refusal(self, what: str, limit: str, wait: float) -> Refusal:
         return Refusal(what, f"Rate limit reached for {self.name} on {limit}. Please try again later.", wait)

@@ -23,6 +23,8 @@ from voicechat.faces.metrics import Metrics
 
 _CALLERS: ContextVar[tuple[Account, ...]] = ContextVar("callers", default=())
 _FACE: ContextVar[str] = ContextVar("face", default="other")
+LONGEST_S = 600.0
+"""No user waits longer for a reply; what says so is no measured time."""
 _OUTCOMES: tuple[tuple[type[CascadeError], str], ...] = (
     (InvalidRequest, "invalid"),
     (RateLimited, "rate_limited"),
@@ -87,7 +89,7 @@ class Metered:
     def _metered(self, begin: Callable[[], Response]) -> Response:
         accounts = _CALLERS.get()
         for account in accounts:
-            if (refusal := account.reply()) is not None:
+            if (refusal := account.reply(self.clock())) is not None:
                 self.metrics.rejections.labels(refusal.what).inc()
                 return _Refused(RateLimited(refusal.message, retry_after=refusal.wait))
         return _Counted(begin(), self, accounts, _FACE.get())
@@ -103,10 +105,8 @@ class Metered:
                 response = event["response"]
                 if (response.get("status_details") or {}).get("reason") == "turn_detected":
                     self.metrics.barge_ins.inc()
-                times = response.get("metadata") or {}
-                sound = times.get("first_sound_ms", times.get("first_audio_ms"))
-                if sound is not None and "endpointing_ms" in times:
-                    self.metrics.voice_to_voice.observe((float(sound) + float(times["endpointing_ms"])) / 1000)
+                if (seconds := _voice_to_voice(response.get("metadata") or {})) is not None:
+                    self.metrics.voice_to_voice.observe(seconds)
 
     def count(self, accounts: tuple[Account, ...], change: int) -> None:
         """A response has begun (1) or ended (-1)."""
@@ -117,6 +117,15 @@ class Metered:
             self.idle.set()
         for account in accounts:
             account.live_replies += change
+
+
+def _voice_to_voice(metadata: Mapping[str, str]) -> float | None:
+    """Seconds, by the times that a session notes in a response's metadata; the client's own notes are there too."""
+    sound, silence = metadata.get("first_sound_ms", metadata.get("first_audio_ms")), metadata.get("endpointing_ms")
+    if sound is None or silence is None or not (sound.isdecimal() and silence.isdecimal()):
+        return None
+    seconds = (int(sound) + int(silence)) / 1000
+    return seconds if seconds < LONGEST_S else None
 
 
 class _Refused:
@@ -160,7 +169,7 @@ class _Counted:
         self._inner.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        heard, due, gap = 0.0, 0.0, 0.0
+        heard, due, gap, paid = 0.0, 0.0, 0.0, False
         try:
             async for event in self._inner:
                 if isinstance(event, AudioDelta):
@@ -173,6 +182,7 @@ class _Counted:
                     heard += len(event.pcm) / PCM_RATE
                 elif isinstance(event, Finished):
                     self._finished(event, heard, gap)
+                    paid = True
                 yield event
         except CascadeError as error:
             outcome = next(name for kind, name in _OUTCOMES if isinstance(error, kind))
@@ -181,6 +191,9 @@ class _Counted:
                 self._metrics.rejections.labels(outcome).inc()
             raise
         finally:
+            if not paid:  # its reader left, or it failed: what was sent counts all the same
+                for account in self._accounts:
+                    account.heard(heard, self._clock())
             self._leave()
 
     def _finished(self, event: Finished, heard: float, gap: float) -> None:
