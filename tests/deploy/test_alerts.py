@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests import needed
 from voicechat.faces.metrics import Metrics, Status
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -47,8 +46,6 @@ def test_the_documentation_names_every_metric() -> None:
 
 
 def test_prometheus_takes_the_rules() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool (Debian: prometheus) is not installed")
+    promtool = needed.program("promtool")
     done = subprocess.run([promtool, "check", "rules", str(DEPLOY / "alerts.yaml")], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
