@@ -152,3 +152,32 @@ def test_the_session_may_end_meanwhile():
     bench.take(bench.session.close())
     assert bench.session.turn.closed and not bench.running
     bench.check()
+
+
+def test_what_the_client_commits_is_final():
+    bench = Bench(judged=True)
+    detection = {"type": "semantic_vad"}
+    bench.tell("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    bench.hear(0.8, True)
+    bench.hear(0.1, False)
+    before = bench.session.input.now_ms
+    bench.tell("input_audio_buffer.commit")
+    assert bench.session.input.now_ms == before, "no sound is made up"
+    (first,) = bench.all("input_audio_buffer.committed")
+    bench.understand(HALF)
+    bench.hear(0.8, True)
+    assert not bench.all("conversation.item.deleted"), "another turn begins"
+    assert bench.session.conversation.items[0].id == first["item_id"]
+    assert bench.done()["metadata"]["endpointing_ms"] == "100", "the silence that there was"
+    bench.check()
+
+
+def test_a_short_word_that_is_committed_is_a_turn():
+    bench = Bench()
+    bench.hear(0.06, True)
+    bench.tell("input_audio_buffer.commit")
+    assert bench.error()["code"] == "input_audio_buffer_commit_empty", "too little, and the turn stays open"
+    bench.hear(0.04, True)
+    bench.tell("input_audio_buffer.commit")
+    assert len(bench.all("input_audio_buffer.committed")) == 1 and not bench.all("input_audio_buffer.cleared")
+    bench.check()

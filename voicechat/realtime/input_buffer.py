@@ -3,7 +3,6 @@ client commits. Pure."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 
 import numpy as np
@@ -99,14 +98,9 @@ class InputBuffer:
             return [TurnEnded(audio, self.now_ms - held, self.now_ms, 0, EndReason.COMMITTED)]
         if not self._segmenter.open:
             raise _empty(0)
-        effects: list[segmenter.Effect] = []
-        while self.open:
-            self._frames += 1
-            effects += self._segmenter.tick()
-        # the pause that this makes up is none that anybody should act upon
-        return self._shifted(
-            [e for e in effects if not isinstance(e, segmenter.SpeechPaused | segmenter.SpeechResumed)]
-        )
+        if (held := 1000 * len(self._segmenter.sound()) // EARS_RATE) < MIN_COMMIT_MS:
+            raise _empty(held)
+        return self._shifted([self._segmenter.commit()])
 
     def expect_end(self, silence_ms: int) -> None:
         """What was said sounds finished: so much silence is enough."""
@@ -144,11 +138,6 @@ class InputBuffer:
                 case _:
                     shifted.append(effect)
         return shifted
-
-
-def _committed(effect: segmenter.Effect) -> segmenter.Effect:
-    """A turn that the client has ended."""
-    return dataclasses.replace(effect, reason=EndReason.COMMITTED) if isinstance(effect, TurnEnded) else effect
 
 
 def seconds_of(audio: EarsPcm) -> float:

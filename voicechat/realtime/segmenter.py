@@ -162,6 +162,13 @@ class Segmenter:
             effects += self.push(np.zeros(FRAME_SAMPLES, dtype=np.float32), voiced=False)
         return effects
 
+    def commit(self) -> Effect:
+        """The open turn ends here, because somebody who knows says so: it is one however little voice it holds, and it
+        can't be taken back. Raises RuntimeError if none is open."""
+        if self._turn is None:
+            raise RuntimeError("no turn is open")
+        return self._close(self._turn, EndReason.COMMITTED)
+
     def expect_end(self, silence_ms: int) -> None:
         """During a pause: the turn seems to be over, so that ``silence_ms`` end it, unless the speaker goes on."""
         if self._turn is not None and self._turn.paused:
@@ -276,7 +283,7 @@ class Segmenter:
         # What was heard since then may be the beginning of the next turn.
         rest = turn.frames[turn.spoken_until + _frames(settings.pause_ms) :]
         self._recent.extend((sound, False) for sound in rest)
-        if turn.voiced * FRAME_MS < settings.min_speech_ms:
+        if turn.voiced * FRAME_MS < settings.min_speech_ms and reason is not EndReason.COMMITTED:
             return TurnDiscarded(_ms(end))
         self._ended = turn if reason is EndReason.SILENCE else None
         return TurnEnded(
