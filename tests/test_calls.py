@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
+import os
 import socket
 import ssl
 import threading
+from pathlib import Path
 
 import aioice.stun
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from voicechat import calls, doctor_rtc
 from voicechat.config import ConfigError, Settings, load_settings
@@ -108,6 +114,75 @@ def test_a_certificate_is_made_once_and_serves(tmp_path):
             except ssl.SSLWantReadError:
                 continue
     assert caller.version() == "TLSv1.3"
+
+
+def _write(folder, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> tuple[Path, Path]:
+    kinds = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    folder.mkdir(exist_ok=True)
+    (folder / "key.pem").write_bytes(key.private_bytes(*kinds))
+    (folder / "certificate.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    return folder / "certificate.pem", folder / "key.pem"
+
+
+def _without_names(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    """A certificate as others make it, without subjectAltName."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "elsewhere")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=300))
+    return made.sign(key, hashes.SHA256())
+
+
+@pytest.mark.parametrize("broken", ["another key", "no names", "half a key", "half a certificate", "no key"])
+def test_an_own_certificate_that_does_not_serve_is_made_anew(tmp_path, broken):
+    mine, folder = settings("server.https=true", f"data_dir={tmp_path}"), tmp_path / "tls"
+    calls.tls_context(mine)
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    match broken:
+        case "another key":
+            other = ec.generate_private_key(ec.SECP256R1())
+            _write(folder, x509.load_pem_x509_certificate(certificate.read_bytes()), other)
+        case "no names":
+            other = ec.generate_private_key(ec.SECP256R1())
+            _write(folder, _without_names(other), other)
+        case "half a key":
+            key.write_bytes(key.read_bytes()[:60])
+        case "half a certificate":
+            certificate.write_bytes(certificate.read_bytes()[:200])
+        case "no key":
+            key.unlink()
+    assert calls.tls_context(mine) is not None
+    assert sorted(path.name for path in folder.iterdir()) == ["certificate.pem", "key.pem"]
+    assert key.stat().st_mode & 0o077 == 0
+    made = key.read_bytes()
+    assert calls.tls_context(mine) is not None and key.read_bytes() == made
+
+
+def test_a_start_that_is_killed_between_the_files_harms_no_other(tmp_path, monkeypatch):
+    mine, replace = settings("server.https=true", f"data_dir={tmp_path}"), os.replace
+    calls.tls_context(mine)
+    monkeypatch.setattr(calls, "_names", lambda host: [x509.DNSName("moved")])
+
+    def killed(source, target) -> None:
+        if target.name == "certificate.pem":
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", killed)
+        calls.tls_context(mine)
+    monkeypatch.undo()  # and the addresses are again those of the certificate that is left
+    assert calls.tls_context(mine) is not None
+
+
+def test_given_files_that_do_not_belong_together_are_named(tmp_path):
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    certificate, key = _write(tmp_path / "given", _without_names(keys[0]), keys[1])
+    given = settings(f"server.tls_cert={certificate}", f"server.tls_key={key}")
+    with pytest.raises(ValueError, match=r"certificate\.pem and .*key\.pem: the key is not that of the certificate"):
+        calls.tls_context(given)
+    _write(tmp_path / "given", _without_names(keys[0]), keys[0])
+    assert calls.tls_context(given) is not None, "names are the owner's affair"
 
 
 def test_the_doctor_says_what_a_client_meets(stun_server):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import logging
+import os
 import socket
 import ssl
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -65,7 +69,7 @@ def seen_addresses(servers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """TLS of the HTTP server; None without. Raises OSError or ssl.SSLError for files that can't be used."""
+    """TLS of the HTTP server; None without. Raises OSError or ValueError for files that can't be used."""
     server = settings.server
     if server.tls_cert is not None and server.tls_key is not None:
         certificate, key = server.tls_cert, server.tls_key
@@ -75,21 +79,21 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificate, key)
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        reasons = {"KEY_VALUES_MISMATCH": "the key is not that of the certificate"}
+        raise ValueError(f"{certificate} and {key}: {reasons.get(error.reason, error.reason or error)}") from None
     return context
 
 
 def own_certificate(folder: Path, host: str) -> tuple[Path, Path]:
     """Files with a certificate for this machine's names and addresses, signed by itself, and its key. Made when
-    there is none, when it ends within a month, or when the addresses are others."""
+    there is no such pair, when it ends within a month, or when the addresses are others."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     names = _names(host)
-    if certificate.is_file() and key.is_file():
-        have = x509.load_pem_x509_certificate(certificate.read_bytes())
-        soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=_RENEW_DAYS)
-        found = have.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        if have.not_valid_after_utc > soon and set(names) <= set(found):
-            return certificate, key
+    if _serves(certificate, key, names):
+        return certificate, key
     private = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "voicechat")])
     now = datetime.datetime.now(datetime.UTC)
@@ -109,10 +113,40 @@ def own_certificate(folder: Path, host: str) -> tuple[Path, Path]:
     secret = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    key.touch(mode=0o600)
-    key.write_bytes(secret)
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    _replace(key, secret)
+    _replace(certificate, made.public_bytes(serialization.Encoding.PEM))
     return certificate, key
+
+
+def _serves(certificate: Path, key: Path, names: Sequence[x509.GeneralName]) -> bool:
+    """True if ``key`` is that of ``certificate``, which is good for ``names`` for another month. Raises OSError for
+    files that are there and can't be read."""
+    try:
+        have = x509.load_pem_x509_certificate(certificate.read_bytes())
+        private = serialization.load_pem_private_key(key.read_bytes(), None)
+        told = have.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        same = have.public_key() == private.public_key()
+    except (FileNotFoundError, x509.ExtensionNotFound):
+        return False
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: the key has a password
+        log.warning("%s is made anew: what is there can't be read: %s", certificate, error)
+        return False
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=_RENEW_DAYS)
+    return same and have.not_valid_after_utc > soon and set(names) <= set(told)
+
+
+def _replace(file: Path, content: bytes) -> None:
+    """``file`` holds either what it held or ``content``, whole, whenever this is broken off. Its owner may read it."""
+    handle, temporary = tempfile.mkstemp(prefix=f"{file.name}.", dir=file.parent)  # mode 0600
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(temporary).replace(file)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def _names(host: str) -> list[x509.GeneralName]:
