@@ -25,8 +25,9 @@ from voicechat.contract.sound import EARS_RATE, FRAME_SAMPLES, PCM_RATE, EarsPcm
 from voicechat.faces.metered import Metered
 from voicechat.faces.realtime_share import LoopShare
 from voicechat.media.detectors import Detectors
-from voicechat.media.echo import EchoGuard, SpokenAway
+from voicechat.media.echo import EchoGuard
 from voicechat.media.resample import resample, to_float, to_pcm
+from voicechat.media.spoken_away import SpokenAway
 from voicechat.media.vad import FrameVad, SpeechVad, Vad
 from voicechat.media.wire import decode_whole
 from voicechat.realtime.client_events import ClientEvent
@@ -222,7 +223,7 @@ class Shell:
     def _without_echo(self, frame: EarsPcm) -> EarsPcm:
         """What detectors are to hear of a frame. A client that plays does so as it was sent to."""
         if self._away is not None:
-            self._echo.sent(self._away.next_frame())
+            self._echo.sent(self._away.next_frame(self._clock()))
         return self._echo.heard(frame)
 
     def on_sent(self, pcm: Pcm) -> None:
@@ -284,7 +285,7 @@ class Shell:
                 case PlayAudio(place, pcm):
                     transport.play(place, pcm)
                     if self._away is not None:
-                        self._away.push(pcm)
+                        self._away.push(pcm, self._clock())
                 case BeginAudio():
                     transport.begin_audio(output)
                 case EndAudio(place):

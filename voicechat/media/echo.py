@@ -11,8 +11,6 @@ Everything is done at 8 kHz, the band that every path has.
 
 from __future__ import annotations
 
-from collections import deque
-
 import numpy as np
 import numpy.typing as npt
 
@@ -35,7 +33,6 @@ CLEAR_FRAMES = 75
 """After so many frames of a reply without an echo, nothing is withheld any more."""
 
 _FRAME = RATE * FRAME_MS // 1000
-_PCM_FRAME = PCM_RATE * FRAME_MS // 1000
 _WINDOW = 256
 _LAGS = RATE * MAX_DELAY_MS // 1000
 _EARLY = RATE * EARLY_MS // 1000
@@ -270,31 +267,6 @@ class EchoGuard:
         """Noise as strong as the quiet of the room."""
         noise = self._rng.standard_normal(FRAME_SAMPLES, np.float32)
         return noise * np.float32(self._quiet**0.5)
-
-
-class SpokenAway:
-    """What a client plays by itself, as far as the server can know: what it was sent, one after the other, from when it
-    was sent. Its time is that of its microphone."""
-
-    def __init__(self) -> None:
-        self._queue: deque[Pcm] = deque()
-        self._rest: Pcm = np.zeros(0, np.int16)
-
-    def push(self, pcm: Pcm) -> None:
-        """More is sent: int16 ``[samples]`` at 24 kHz."""
-        self._queue.append(pcm)
-
-    def clear(self) -> None:
-        """The client stops."""
-        self._queue.clear()
-        self._rest = np.zeros(0, np.int16)
-
-    def next_frame(self) -> Pcm:
-        """The next 20 ms: int16 ``[480]``, silence where nothing is left."""
-        while len(self._rest) < _PCM_FRAME and self._queue:
-            self._rest = np.concatenate([self._rest, self._queue.popleft()])
-        part, self._rest = self._rest[:_PCM_FRAME], self._rest[_PCM_FRAME:]
-        return part if len(part) == _PCM_FRAME else np.concatenate([part, np.zeros(_PCM_FRAME - len(part), np.int16)])
 
 
 class _History:
