@@ -14,6 +14,7 @@ import logging
 import random
 import secrets
 import socket
+import struct
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -35,6 +36,9 @@ CONSENT_INTERVAL_S = 5.0
 GATHER_S = 2.0
 """How long STUN and TURN servers may take: an answer without their addresses is better than none."""
 
+MAX_PEERS = 64
+"""Addresses that one link may be sent to from, where one port serves all."""
+
 _CLOSE_S = 2.0
 _RECEIVE_BUFFER = 256 * 1024
 _PROBE_RETRIES = 2  # after 0.5, 1.5 and 3.5 s: within the interval, and a slow path's answer still counts
@@ -42,14 +46,29 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class _Socket(aioice.ice.StunProtocol):
-    """A socket of a link. What is not STUN (RFC 7983) is passed on before anybody tries to read it as such."""
+    """A socket of a link. What is not STUN (RFC 7983) is passed on before anybody tries to read it as such. ``peers``
+    are the addresses that send to it on a shared port, the last to check last."""
+
+    def __init__(self, link: IceLink) -> None:
+        super().__init__(link)
+        self.peers: dict[tuple[str, int], None] = {}
 
     def datagram_received(self, data: bytes | str, addr: tuple[Any, ...]) -> None:
         """Called by the event loop."""
         if data and isinstance(data, bytes) and data[0] > 3:
             self.receiver.data_received(data, 1)
-        else:
+        elif _parsed(data) is not None:  # else it is neither, and is dropped (RFC 8489 section 6.3)
             super().datagram_received(data, addr)
+
+
+def _parsed(data: bytes | str) -> aioice.stun.Message | None:
+    """The STUN message that ``data`` is; None if it is none, or is malformed."""
+    if not isinstance(data, bytes):
+        return None
+    try:
+        return aioice.stun.parse_message(data)
+    except (ValueError, struct.error):  # aioice checks some lengths; struct those of numbers
+        return None
 
 
 class _Shared:
@@ -105,7 +124,9 @@ class UdpPort(asyncio.DatagramProtocol):
     def forget(self, sock: _Socket) -> None:
         """Nothing more goes to ``sock``."""
         self._names = {name: other for name, other in self._names.items() if other is not sock}
-        self._peers = {peer: other for peer, other in self._peers.items() if other is not sock}
+        for peer in sock.peers:
+            del self._peers[peer]
+        sock.peers.clear()
         self._asked = {asked: other for asked, other in self._asked.items() if other is not sock}
 
     def send(self, data: bytes, addr: tuple[str, int], sock: _Socket) -> None:
@@ -125,21 +146,32 @@ class UdpPort(asyncio.DatagramProtocol):
             if (known := self._peers.get(peer)) is not None:
                 known.receiver.data_received(data, 1)
             return
-        if data[0] == 1:  # an answer
-            sock = self._asked.pop(bytes(data[8:20]), None)
-        else:
-            sock = self._named(data)
-            if sock is not None:
-                self._peers[peer] = sock
+        answer = data[0] == 1
+        sock = self._asked.pop(bytes(data[8:20]), None) if answer else self._checked(data, peer)
         if sock is not None:
             sock.datagram_received(data, addr)
 
-    def _named(self, data: bytes) -> _Socket | None:
-        try:
-            name = str(aioice.stun.parse_message(data).attributes.get("USERNAME", ""))
-        except ValueError:
+    def _checked(self, data: bytes, peer: tuple[str, int]) -> _Socket | None:
+        """Whose name is in a check. What ``peer`` sends is for that link from now on, if the check was made with its
+        password: the name may be known to anybody on the way, and a forger must not turn an address to another link."""
+        message = _parsed(data)
+        if message is None or message.message_class is not aioice.stun.Class.REQUEST:
             return None
-        return self._names.get(name.partition(":")[0])
+        sock = self._names.get(str(message.attributes.get("USERNAME", "")).partition(":")[0])
+        if sock is not None and message.check_message_integrity(sock.receiver.local_password.encode()):
+            self._bind(peer, sock)
+        return sock
+
+    def _bind(self, peer: tuple[str, int], sock: _Socket) -> None:
+        """What comes from ``peer`` is for ``sock``; of a link's addresses those that checked last count."""
+        before = self._peers.get(peer)
+        if before is not None:
+            del before.peers[peer]
+        self._peers[peer] = sock
+        sock.peers[peer] = None
+        if len(sock.peers) > MAX_PEERS:
+            oldest = next(iter(sock.peers))
+            del sock.peers[oldest], self._peers[oldest]
 
 
 class UdpPorts:
@@ -285,7 +317,8 @@ class IceLink(aioice.Connection):
     def request_received(
         self, message: aioice.stun.Message, addr: tuple[str, int], protocol: aioice.ice.StunProtocol
     ) -> None:
-        """A check has come."""
+        """A check has come. One without PRIORITY, which RFC 8445 section 7.1.1 demands, is as good as the lowest."""
+        message.attributes.setdefault("PRIORITY", 0)  # aioice takes it for granted; the signature is of what came
         self.arrived = time.monotonic()
         super().request_received(message, addr, protocol)
 
