@@ -8,12 +8,23 @@ from pathlib import Path
 
 import av
 import c2pa
+import msgspec
 import numpy as np
 import pytest
 
 from tests.certificates import ORGANIZATION, Papers, papers
+from voicechat.contract.provenance import Credential
 from voicechat.media.encode import encode
-from voicechat.watermark.manifest import MIME_TYPES, SOURCE_TYPE, Signer, SigningError, _claims, read_credential
+from voicechat.watermark.manifest import (
+    ALGORITHM,
+    MIME_TYPES,
+    SOURCE_TYPE,
+    Signer,
+    SigningError,
+    _claims,
+    credential_of,
+    read_credential,
+)
 
 FORMATS = [fmt for fmt in MIME_TYPES if fmt != "m4a"]
 
@@ -88,6 +99,56 @@ def test_a_file_without_a_manifest(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)
     assert read_credential(path).state == "not_present"
+
+
+def test_a_manifest_of_the_first_version_names_its_maker_by_a_text(signer: Signer, tmp_path: Path) -> None:
+    """C2PA 1.x, ``c2pa.actions``: a softwareAgent is a text, not an object."""
+    created = {"action": "c2pa.created", "digitalSourceType": SOURCE_TYPE, "softwareAgent": "Another Maker 1.0"}
+    claims = {
+        "claim_generator_info": [{"name": "another"}],
+        "assertions": [{"label": "c2pa.actions", "data": {"actions": [created]}}],
+    }
+    signed = io.BytesIO()
+    with signer._native() as native, c2pa.Builder(json.dumps(claims)) as builder:
+        builder.sign(native, "audio/wav", io.BytesIO(file_of("wav")), signed)
+    path = tmp_path / "first.wav"
+    path.write_bytes(signed.getvalue())
+    found = read_credential(path)
+    assert (found.model, found.generated, found.watermark) == ("Another Maker 1.0", True, None)
+
+
+def binding(**data: object) -> dict[str, object]:
+    return {"label": "c2pa.soft-binding", "data": {"alg": ALGORITHM, **data}}
+
+
+@pytest.mark.parametrize(
+    "value", ["1" + "0" * 40, "10000", "-1", "0x2f", "2_f", " 2f", "", None, 47, ["2f"], {"value": "2f"}]
+)
+def test_a_payload_is_sixteen_bits(value: object) -> None:
+    blocks = [None, "2f", {}, {"value": value}]
+    found = credential_of({"assertions": [binding(blocks=blocks)]})
+    assert found.watermark is None and msgspec.json.encode(found)
+    assert credential_of({"assertions": [binding(blocks=[*blocks, {"value": "FFFF"}])]}).watermark == 0xFFFF
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        None,
+        [],
+        {"assertions": None, "signature_info": None},
+        {"assertions": [None, "text", {}, {"label": None}], "signature_info": "text"},
+        {"assertions": [{"label": "c2pa.actions"}, {"label": "c2pa.actions.v2", "data": "text"}]},
+        {"assertions": [{"label": "c2pa.actions", "data": {"actions": None}}]},
+        {"assertions": [{"label": "c2pa.actions", "data": {"actions": [None, "c2pa.created"]}}]},
+        {"assertions": [binding(blocks=None), binding(blocks="text"), {"label": "c2pa.soft-binding", "data": []}]},
+    ],
+)
+def test_what_a_stranger_claims_may_have_any_shape(manifest: object) -> None:
+    assert credential_of(manifest) == Credential(state="invalid")
+    created = {"action": "c2pa.created", "softwareAgent": 7, "when": {}, "digitalSourceType": [SOURCE_TYPE]}
+    odd = {"assertions": [{"label": "c2pa.actions", "data": {"actions": [created]}}], "signature_info": {"issuer": 7}}
+    assert credential_of(odd) == Credential(state="invalid")
 
 
 def test_a_manifest_elsewhere_is_not_fetched(signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

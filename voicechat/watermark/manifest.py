@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import wave
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import c2pa
 
@@ -37,6 +39,9 @@ _BROKEN = (
     c2pa.C2paError.Verify,
 )
 """Errors of a manifest that is there, but is so broken that it can't be read."""
+
+_PAYLOAD = re.compile("[0-9A-Fa-f]{1,4}")
+"""16 bits, as :func:`_claims` writes them."""
 
 _OFFLINE = {"verify": {"remote_manifest_fetch": False, "ocsp_fetch": False}}
 
@@ -137,33 +142,57 @@ def read_stream(file: BinaryIO, trust_anchors: str | None = None) -> Credential:
 
 
 def _credential(reader: c2pa.Reader) -> Credential:
-    manifest = reader.get_active_manifest() or {}
     state = {"Trusted": "trusted", "Valid": "valid"}.get(reader.get_validation_state() or "", "invalid")
+    return credential_of(reader.get_active_manifest(), state)  # type: ignore[arg-type]
+
+
+def credential_of(
+    manifest: object, state: Literal["trusted", "valid", "invalid", "not_present"] = "invalid"
+) -> Credential:
+    """What a manifest says. Anybody's: whatever in it is not of the shape that the specification gives is left out."""
     made = next((action for action in _actions(manifest) if action.get("action") == "c2pa.created"), {})
-    signature = manifest.get("signature_info", {})
+    signature = _object(_object(manifest).get("signature_info"))
+    agent = made.get("softwareAgent")  # an object in c2pa.actions.v2, a text in c2pa.actions
     return Credential(
-        state=state,  # type: ignore[arg-type]
-        issuer=signature.get("issuer"),
-        model=(made.get("softwareAgent") or {}).get("name"),
-        generated_at=signature.get("time") or made.get("when"),
+        state=state,
+        issuer=_text(signature.get("issuer")),
+        model=_text(agent) or _text(_object(agent).get("name")),
+        generated_at=_text(signature.get("time")) or _text(made.get("when")),
         generated=made.get("digitalSourceType") == SOURCE_TYPE,
         watermark=_bound(manifest),
     )
 
 
-def _actions(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    found = [assertion["data"] for assertion in manifest.get("assertions", []) if "c2pa.actions" in assertion["label"]]
-    return [action for data in found for action in data.get("actions", [])]
+def _data(manifest: object, label: str) -> Iterator[dict[str, Any]]:
+    """Data of the assertions of a label, its versions and instances (``label.v2``, ``label__1``) included."""
+    for assertion in map(_object, _list(_object(manifest).get("assertions"))):
+        if (_text(assertion.get("label")) or "").startswith(label):
+            yield _object(assertion.get("data"))
 
 
-def _bound(manifest: dict[str, Any]) -> int | None:
+def _actions(manifest: object) -> list[dict[str, Any]]:
+    return [_object(action) for data in _data(manifest, "c2pa.actions") for action in _list(data.get("actions"))]
+
+
+def _bound(manifest: object) -> int | None:
     """Payload of our mark by a soft binding."""
-    for assertion in manifest.get("assertions", []):
-        data = assertion["data"]
-        if assertion["label"].startswith("c2pa.soft-binding") and data.get("alg") == ALGORITHM:
-            for block in data.get("blocks", []):
-                try:
-                    return int(block["value"], 16)
-                except (KeyError, TypeError, ValueError):
-                    continue
+    for data in _data(manifest, "c2pa.soft-binding"):
+        if data.get("alg") != ALGORITHM:
+            continue
+        for block in _list(data.get("blocks")):
+            value = _text(_object(block).get("value")) or ""
+            if _PAYLOAD.fullmatch(value):
+                return int(value, 16)
     return None
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
