@@ -8,16 +8,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.human_speech import recording
 from voicechat import cli
-from voicechat.contract.provenance import CannotCheck
+from voicechat.contract.provenance import CannotCheck, Provenance
 from voicechat.contract.sound import PCM_RATE, Pcm
 from voicechat.media.encode import encode
 from voicechat.media.wav import encode_wav
@@ -121,6 +125,61 @@ async def test_a_check_that_is_given_up_costs_its_process_alone(checker: Checker
     await asyncio.wait({asking})
     assert (await checker.check(folder / "marked.mp3")).mark.detected
     assert pid_of(checker) != pid
+
+
+class Slow(Checker):
+    """Whose process is slow to start, until the gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__([KEY])
+        self.starting, self.gate = threading.Event(), threading.Event()
+        self.inside = self.most = 0
+
+    def _ask(self, path: Path, *args: Any) -> Provenance | CannotCheck:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            return super()._ask(path, *args)
+        finally:
+            self.inside -= 1
+
+    def _start(self) -> tuple[SpawnProcess, Connection]:
+        self.starting.set()
+        self.gate.wait(10)  # a test that fails opens none
+        return super()._start()
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    made = Slow()
+    yield made
+    made.gate.set()
+    made.close()
+
+
+async def test_a_check_that_is_given_up_while_its_process_starts_answers_no_other(slow: Slow, folder: Path) -> None:
+    given_up = [asyncio.create_task(slow.check(folder / "marked.mp3"))]
+    await asyncio.to_thread(slow.starting.wait)
+    for _ in range(2):
+        given_up[0].cancel()
+        await asyncio.wait(given_up)
+    asking = asyncio.create_task(slow.check(folder / "silent.wav"))
+    await asyncio.sleep(0.05)
+    assert slow.inside == 1, "the next waits for the thread of the one that was given up"
+    slow.gate.set()
+    with pytest.raises(CannotCheck, match="silence"):
+        await asking
+    assert slow.most == 1
+
+
+async def test_closing_ends_a_process_that_is_just_starting(slow: Slow, folder: Path) -> None:
+    asking = asyncio.create_task(slow.check(folder / "marked.mp3"))
+    await asyncio.to_thread(slow.starting.wait)
+    slow.close()
+    slow.gate.set()
+    with pytest.raises(CheckFailed):
+        await asking
+    assert slow._worker is None
 
 
 async def test_a_process_that_dies_fails_its_check_alone(checker: Checker, folder: Path) -> None:

@@ -98,39 +98,50 @@ class Checker:
         self._given = (tuple(key.secret for key in keys), trust_anchors)
         self._turn = asyncio.Lock()
         self._worker: tuple[SpawnProcess, Connection] | None = None
+        self._closed = 0  # how often
 
     async def check(self, path: Path) -> Provenance:
         """Raises :class:`CannotCheck` and :class:`CheckFailed`; may be cancelled."""
-        async with self._turn:
-            finished = False
-            try:
-                answer = await asyncio.to_thread(self._ask, path)
-                finished = True
-            finally:
-                if not finished:
-                    self.close()
+        await self._turn.acquire()
+        # a thread outlives the task that is cancelled, so its end makes room for the next: two would mix their answers
+        asking = asyncio.get_running_loop().run_in_executor(None, self._ask, path, self._closed)
+        asking.add_done_callback(self._asked)
+        try:
+            await asyncio.wait({asking})
+        finally:
+            if not asking.done():
+                self.close()
+        answer = asking.result()
         if isinstance(answer, CannotCheck):
             raise answer
         return answer
 
+    def _asked(self, asking: asyncio.Future[Provenance | CannotCheck]) -> None:
+        self._turn.release()
+        asking.exception()  # nobody asks for that of a check that was cancelled
+
     def close(self) -> None:
-        """End the process, whatever it does. Idempotent."""
+        """End the process, whatever it does, also one that is just starting. Idempotent."""
+        self._closed += 1
         worker, self._worker = self._worker, None
         if worker is not None:
             process, _ = worker
             process.kill()
 
-    def _ask(self, path: Path) -> Provenance | CannotCheck:
-        """In a thread: hand a file over and wait. The thread ends with the process at the latest."""
-        if self._worker is None or not self._worker[0].is_alive():
-            self._worker = self._start()
-        process, connection = self._worker
+    def _ask(self, path: Path, closed: int) -> Provenance | CannotCheck:
+        """In a thread, one at a time: hand a file over and wait. The thread ends with the process at the latest."""
+        worker = self._worker
+        if worker is None or not worker[0].is_alive():
+            worker = self._worker = self._start()
+        process, connection = worker
+        if self._closed != closed:  # the process that close() ended was not this one, which it did not see yet
+            process.kill()
         try:
             connection.send(os.fspath(path))
             answer: Provenance | CannotCheck = connection.recv()
         except (EOFError, OSError):
             process.join(1)
-            if self._worker is not None and self._worker[0] is process:
+            if self._worker is worker:
                 self._worker = None
             raise CheckFailed(f"the process that checks files ended (exit code {process.exitcode})") from None
         return answer
