@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 
 from voicechat.config import Settings
 from voicechat.contract.cascade import Watermark
 from voicechat.watermark.keys import Key
 from voicechat.watermark.store import FILE_NAME, payload_of, stored_key
+
+log = logging.getLogger(__name__)
 
 
 def own_key(settings: Settings, *, make: bool) -> Key:
@@ -32,8 +36,26 @@ def key_file(settings: Settings) -> Path:
 
 def known_keys(settings: Settings, *, make: bool) -> list[Key]:
     """All keys by which marks are looked for, the deployment's own first. Raises as :func:`own_key`."""
-    keys = [own_key(settings, make=make), *(Key.parse(text) for text in settings.watermark.known_keys)]
-    return list(dict.fromkeys(keys))
+    return list(dict.fromkeys([own_key(settings, make=make), *_further(settings)]))
+
+
+def keys_to_check(settings: Settings) -> list[Key]:
+    """As :func:`known_keys` of a server that starts: it makes its key.
+
+    If marking is off, a key that is not there and can't be made, as in a read-only data folder, is no reason not to
+    start: then it is only said in the log, and missing. Raises as :func:`own_key`.
+    """
+    try:
+        return known_keys(settings, make=True)
+    except OSError as error:
+        if settings.watermark.enabled or os.path.lexists(key_file(settings)):
+            raise
+        log.warning("there is no watermark key, and none can be made: %s", error)
+        return list(dict.fromkeys(_further(settings)))
+
+
+def _further(settings: Settings) -> list[Key]:
+    return [Key.parse(text) for text in settings.watermark.known_keys]
 
 
 def own_mark(settings: Settings, *, make: bool = False) -> Watermark:

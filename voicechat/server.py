@@ -27,7 +27,7 @@ from voicechat.faces.app import KEYS, METERED, FaceSettings, create_app
 from voicechat.faces.keys import KeyLimits, KeyRing, KeysError
 from voicechat.faces.looplag import LoopLag
 from voicechat.faces.metrics import METRICS, Status
-from voicechat.marking import known_keys
+from voicechat.marking import keys_to_check
 from voicechat.media.detectors import Detectors
 from voicechat.media.rtc import PeerSettings
 from voicechat.provenance import Checker
@@ -112,7 +112,8 @@ async def _serve(settings: Settings) -> int:
     finally:
         measuring.cancel()
         await runner.cleanup()
-        checker.close()
+        if checker is not None:
+            checker.close()
         detectors.close()
         await coordinator.stop()
     return code
@@ -196,11 +197,15 @@ def file_signer(settings: Settings) -> FileSigner | None:
     )
 
 
-def file_checker(settings: Settings) -> Checker:
-    """What looks into files. Raises OSError and ValueError for keys and authorities that can't be read."""
+def file_checker(settings: Settings) -> Checker | None:
+    """What looks into files; None if there is no key, which is said in the log.
+
+    Raises OSError and ValueError for keys and authorities that can't be read.
+    """
     anchors = settings.watermark.signature.trust_anchors
     trusted = None if anchors is None else anchors.expanduser().read_text(encoding="ascii")
-    return Checker(known_keys(settings, make=True), trusted)
+    keys = keys_to_check(settings)
+    return Checker(keys, trusted) if keys else None
 
 
 def make_app(
@@ -208,7 +213,7 @@ def make_app(
     settings: Settings,
     lag: LoopLag,
     detectors: Detectors,
-    checker: Checker,
+    checker: Checker | None,
     signer: FileSigner | None = None,
 ) -> web.Application:
     """The application with every face, by the settings."""

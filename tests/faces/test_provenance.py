@@ -171,6 +171,14 @@ async def test_it_is_no_json_and_not_for_strangers(client: AsyncOpenAI, http: Cl
         assert reply.status == 401
 
 
+async def test_without_a_key_it_says_so(serve: Callable[..., Awaitable[str]]) -> None:
+    url = await serve(extensions=[lambda app, cascade: provenance.setup(app, cascade, None, LIMITS)])
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    with pytest.raises(APIStatusError, match="no watermark key") as caught:
+        await client.content_provenance_checks.create(file=b"sound")
+    assert (caught.value.status_code, caught.value.code) == (503, "no_watermark_key")
+
+
 async def test_few_at_once(client: AsyncOpenAI, checker: Ready) -> None:
     checker.gate.clear()
     running = [asyncio.create_task(client.content_provenance_checks.create(file=b"sound")) for _ in range(2)]

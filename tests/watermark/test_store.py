@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -39,6 +40,31 @@ def test_all_who_start_at_once_get_the_same_key(tmp_path: Path) -> None:
         with ThreadPoolExecutor(8) as pool:
             assert len(set(pool.map(start, range(8)))) == 1
     assert len(list(tmp_path.iterdir())) == 20
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
+def test_a_key_is_made_where_there_are_no_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """link(2): EPERM, "The filesystem does not support the creation of hard links"; network shares say ENOTSUP."""
+
+    def link(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", link)
+    test_a_key_is_made_once_for_its_owner_alone(tmp_path)
+    (tmp_path / "many").mkdir()
+    test_all_who_start_at_once_get_the_same_key(tmp_path / "many")
+
+
+def test_a_link_that_fails_for_another_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(OSError, match="Input/output"):
+        stored_key(tmp_path / "watermark.key")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["", "abcd", "00" * 33, "zz" * 32, "ключ"])

@@ -48,7 +48,7 @@ class CheckLimits:
 class ProvenanceFace:
     """The handler of the route."""
 
-    def __init__(self, cascade: Cascade, checker: FileChecker, limits: CheckLimits) -> None:
+    def __init__(self, cascade: Cascade, checker: FileChecker | None, limits: CheckLimits) -> None:
         self._cascade = cascade
         self._checker = checker
         self._limits = limits
@@ -60,6 +60,9 @@ class ProvenanceFace:
 
     async def post(self, request: web.Request) -> web.Response:
         """Answer one request."""
+        if self._checker is None:
+            message = "Files can't be checked here: this server has no watermark key to look by."
+            raise ApiError(503, message, kind=SERVER, code="no_watermark_key")
         if request.content_type != "multipart/form-data":
             message = "Send the file as multipart/form-data, in the field 'file'."
             raise ApiError(415, message, code="unsupported_content_type")
@@ -73,7 +76,7 @@ class ProvenanceFace:
             with tempfile.TemporaryDirectory(prefix="voicechat-check-") as folder:
                 path = Path(folder) / "file"
                 await self._receive(request, path)
-                found = await self._check(request, path)
+                found = await self._check(self._checker, request, path)
         finally:
             self._inside -= 1
         return json_response(self._answer(found))
@@ -107,9 +110,9 @@ class ProvenanceFace:
         if not size:
             raise ApiError(400, "The file is empty.", param="file", code="no_audio")
 
-    async def _check(self, request: web.Request, path: Path) -> Provenance:
+    async def _check(self, checker: FileChecker, request: web.Request, path: Path) -> Provenance:
         """Gives up when the caller does: a long file would else keep others waiting for nobody."""
-        checking = asyncio.create_task(self._checker.check(path))
+        checking = asyncio.create_task(checker.check(path))
         try:
             while not (await asyncio.wait({checking}, timeout=self._limits.disconnect_poll_s))[0]:
                 if request.transport is None or request.transport.is_closing():
@@ -175,6 +178,6 @@ def credential_object(credential: Credential) -> dict[str, Any]:
     }
 
 
-def setup(app: web.Application, cascade: Cascade, checker: FileChecker, limits: CheckLimits) -> None:
-    """Add the route."""
+def setup(app: web.Application, cascade: Cascade, checker: FileChecker | None, limits: CheckLimits) -> None:
+    """Add the route. Without a ``checker`` it says that files can't be checked."""
     ProvenanceFace(cascade, checker, limits).setup(app)
