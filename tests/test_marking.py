@@ -54,6 +54,11 @@ def test_a_key_that_can_not_be_read_is_told_all_the_same(tmp_path: Path) -> None
         file_checker(settings(tmp_path, "watermark.enabled=false"))
 
 
+def test_files_are_checked_within_bounds(tmp_path: Path) -> None:
+    checker = file_checker(settings(tmp_path, "watermark.max_check_minutes=90"))
+    assert checker is not None and checker._given[2] == 90 * 60
+
+
 def test_a_server_that_can_keep_its_key_looks_by_it_first(tmp_path: Path) -> None:
     keys = keys_to_check(settings(tmp_path, "watermark.enabled=false", f"watermark.known_keys={FURTHER}"))
     assert keys == [Key.parse((tmp_path / "watermark.key").read_text()), Key.parse(FURTHER)]

@@ -103,16 +103,20 @@ def pid_of(checker: Checker) -> int:
     return checker._worker[0].pid
 
 
-async def test_a_process_checks_one_file_after_another(checker: Checker, folder: Path) -> None:
-    names = ("marked.mp3", "silent.wav", "person.wav")
+async def test_a_process_checks_one_file_after_another(folder: Path, marked: Pcm) -> None:
+    checker = Checker([KEY], max_s=10)
+    (folder / "long.flac").write_bytes(encode(np.tile(marked, 2), "flac"))
+    names = ("marked.mp3", "silent.wav", "person.wav", "long.flac")
     checks = [checker.check(folder / name) for name in names]
     results = await asyncio.gather(*checks, return_exceptions=True)
-    first, second, third = results
+    first, second, third, fourth = results
     assert not isinstance(first, BaseException) and first.mark.spans[0].payload == PAYLOAD
     assert first.credential.state == "not_present"
     assert isinstance(second, CannotCheck) and second.code == "silent"
     assert not isinstance(third, BaseException) and not third.mark.detected
+    assert isinstance(fourth, CannotCheck) and fourth.code == "too_large"
     assert os.getpriority(os.PRIO_PROCESS, pid_of(checker)) > os.getpriority(os.PRIO_PROCESS, 0)
+    checker.close()
 
 
 async def test_a_check_that_is_given_up_costs_its_process_alone(checker: Checker, folder: Path, marked: Pcm) -> None:

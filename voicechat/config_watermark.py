@@ -55,6 +55,10 @@ class WatermarkSettings(Section):
         default=5.0, gt=0, description="by how much marking may fall behind a reply's sound, before the reply fails"
     )
     max_check_mb: int = Field(default=200, ge=1, description="largest file of /v1/content_provenance_checks")
+    max_check_minutes: float = Field(
+        default=180, gt=0, description="longest sound in such a file; small ones hold days"
+    )
+    max_upload_s: float = Field(default=120, gt=0, description="in which such a file must have come")
     max_checks: int = Field(default=4, ge=1, description="files checked, or waiting to be, at once; one is at a time")
     signature: SignatureSettings = SignatureSettings()
 

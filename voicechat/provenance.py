@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import math
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
@@ -29,16 +30,16 @@ RATE = 16_000
 _NICENESS = 10
 
 
-def detect_file(path: Path, keys: Sequence[Key], *, foreign: bool = False) -> MarkReport:
+def detect_file(path: Path, keys: Sequence[Key], *, foreign: bool = False, max_s: float = math.inf) -> MarkReport:
     """Look for marks made with ``keys`` in a file that FFmpeg reads, however long it is, in bounded memory.
 
-    ``foreign``: see :func:`voicechat.media.sound_file.read_sound`. Raises :class:`CannotCheck`, and OSError for a file
-    that can't be opened.
+    ``foreign``, ``max_s``: see :func:`voicechat.media.sound_file.read_sound`. Raises :class:`CannotCheck`, and OSError
+    for a file that can't be opened.
     """
     with path.open("rb"):  # FFmpeg would have no better word for a file that is not there
         pass
     detector = Detector(keys, RATE)
-    for pcm in _seconds(read_sound(path, foreign=foreign, rate=RATE)):
+    for pcm in _seconds(read_sound(path, foreign=foreign, rate=RATE, max_s=max_s)):
         detector.feed(pcm)
     return _checked(detector.finish())
 
@@ -71,15 +72,17 @@ def _checked(report: Report) -> MarkReport:
         duration_s=seconds,
         p_value=report.p_value,
         spans=tuple(MarkSpan(**dataclasses.asdict(span)) for span in report.spans),
-        scores=tuple(second.score for second in report.seconds),
+        scores=report.scores,
     )
 
 
-def check_file(path: Path, keys: Sequence[Key], trust_anchors: str | None) -> Provenance:
-    """Marks and signed metadata of a stranger's file. Raises :class:`CannotCheck`."""
+def check_file(
+    path: Path, keys: Sequence[Key], trust_anchors: str | None = None, max_s: float = math.inf
+) -> Provenance:
+    """Marks and signed metadata of a stranger's file, of at most ``max_s`` seconds. Raises :class:`CannotCheck`."""
     from voicechat.watermark.manifest import read_credential
 
-    mark = detect_file(path, keys, foreign=True)
+    mark = detect_file(path, keys, foreign=True, max_s=max_s)
     return Provenance(mark=mark, credential=read_credential(path, trust_anchors))
 
 
@@ -94,8 +97,9 @@ class Checker:
     the next one has a new one. :meth:`close` ends it.
     """
 
-    def __init__(self, keys: Sequence[Key], trust_anchors: str | None = None) -> None:
-        self._given = (tuple(key.secret for key in keys), trust_anchors)
+    def __init__(self, keys: Sequence[Key], trust_anchors: str | None = None, max_s: float = math.inf) -> None:
+        """``max_s``: seconds of sound in a file; one that holds more keeps the others waiting no longer than that."""
+        self._given = (tuple(key.secret for key in keys), trust_anchors, max_s)
         self._turn = asyncio.Lock()
         self._worker: tuple[SpawnProcess, Connection] | None = None
         self._closed = 0  # how often
@@ -155,7 +159,7 @@ class Checker:
         return process, ours
 
 
-def _work(connection: Connection, secrets: Sequence[bytes], trust_anchors: str | None) -> None:
+def _work(connection: Connection, secrets: Sequence[bytes], trust_anchors: str | None, max_s: float) -> None:
     """Body of the process: ends when the server closes its side, or is gone."""
     os.environ["OMP_NUM_THREADS"] = "1"
     os.nice(_NICENESS)
@@ -164,6 +168,6 @@ def _work(connection: Connection, secrets: Sequence[bytes], trust_anchors: str |
         while True:
             path = Path(connection.recv())
             try:
-                connection.send(check_file(path, keys, trust_anchors))
+                connection.send(check_file(path, keys, trust_anchors, max_s))
             except CannotCheck as reason:
                 connection.send(reason)

@@ -205,7 +205,7 @@ def file_checker(settings: Settings) -> Checker | None:
     anchors = settings.watermark.signature.trust_anchors
     trusted = None if anchors is None else anchors.expanduser().read_text(encoding="ascii")
     keys = keys_to_check(settings)
-    return Checker(keys, trusted) if keys else None
+    return Checker(keys, trusted, settings.watermark.max_check_minutes * 60) if keys else None
 
 
 def make_app(
@@ -234,7 +234,11 @@ def make_app(
         signer=signer,
         sign_speech=settings.watermark.signature.speech,
     )
-    checks = provenance.CheckLimits(settings.watermark.max_check_mb << 20, settings.watermark.max_checks)
+    checks = provenance.CheckLimits(
+        max_bytes=settings.watermark.max_check_mb << 20,
+        max_checks=settings.watermark.max_checks,
+        upload_s=settings.watermark.max_upload_s,
+    )
     rtc = webrtc.RtcSettings(
         peer=PeerSettings(ice=calls.ice_settings(settings, loopback=_is_loopback(server.host))),
         ports=calls.ports(settings),

@@ -179,6 +179,39 @@ async def test_without_a_key_it_says_so(serve: Callable[..., Awaitable[str]]) ->
     assert (caught.value.status_code, caught.value.code) == (503, "no_watermark_key")
 
 
+async def test_a_file_that_dribbles_in_holds_its_place_for_a_while_only(
+    serve: Callable[..., Awaitable[str]], http: ClientSession, checker: Ready
+) -> None:
+    limits = replace(LIMITS, max_checks=1, upload_s=0.3)
+    url = await serve(extensions=[lambda app, cascade: provenance.setup(app, cascade, checker, limits)])
+
+    async def dribble() -> Any:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0.05)
+
+    form = FormData()
+    form.add_field("file", dribble(), filename="slow.wav", content_type="audio/wav")
+    async with asyncio.timeout(30), http.post(f"{url}{provenance.PATH}", data=form) as reply:
+        assert reply.status == 408
+        error = (await reply.json())["error"]
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", "file", "timeout")
+    assert checker.files == []
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    await client.content_provenance_checks.create(file=b"sound")
+
+
+async def test_the_wait_for_an_answer_is_not_of_the_upload(
+    serve: Callable[..., Awaitable[str]], checker: Ready
+) -> None:
+    limits = replace(LIMITS, upload_s=0.3)
+    url = await serve(extensions=[lambda app, cascade: provenance.setup(app, cascade, checker, limits)])
+    checker.gate.clear()
+    asyncio.get_running_loop().call_later(0.6, checker.gate.set)
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    assert (await client.content_provenance_checks.create(file=b"sound")).results
+
+
 async def test_few_at_once(client: AsyncOpenAI, checker: Ready) -> None:
     checker.gate.clear()
     running = [asyncio.create_task(client.content_provenance_checks.create(file=b"sound")) for _ in range(2)]

@@ -49,6 +49,19 @@ def video(path: Path, seconds: float, *, sound: bool = True, container: str = "m
             file.mux(spoken.encode(None))
 
 
+def test_no_more_is_decoded_than_may_be(tmp_path: Path) -> None:
+    """Silence is next to nothing in FLAC: what counts is how long it lasts, not its bytes."""
+    path = tmp_path / "long.flac"
+    path.write_bytes(encode(np.zeros(60 * RATE, np.int16), "flac"))
+    assert path.stat().st_size < 60_000
+    assert sum(map(len, read_sound(path, foreign=True, max_s=61))) == 60 * RATE
+    pieces = []
+    with pytest.raises(CannotCheck, match="at most 0.5 minutes") as caught:
+        for pcm in read_sound(path, foreign=True, max_s=30):
+            pieces.append(len(pcm))
+    assert caught.value.code == "too_large" and sum(pieces) <= 30 * RATE
+
+
 @pytest.mark.parametrize("fmt", [fmt for fmt in FORMATS if fmt != "pcm16"])
 def test_every_format_that_the_server_sends(tmp_path: Path, fmt: str) -> None:
     path = tmp_path / "sound"

@@ -49,6 +49,19 @@ def mark(pcm: Pcm, key: Key = KEY, payload: int = PAYLOAD) -> Pcm:
     return np.concatenate([embedder.push(pcm), embedder.finish()])
 
 
+def test_the_scores_of_a_day_are_small() -> None:
+    """Two windows a second: what is kept of them is one number a second."""
+    detector = Detector([KEY], 16_000)
+    tracemalloc.start()
+    for half in range(2 * 86_400):
+        detector._note(half / 2 + 1, float(half % 7))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 86_400 * 10
+    scores = detector._by_second(4.0)
+    assert scores[:3] == (0.0, 1.0, 3.0) and scores[3] == 6.0, "what reaches beyond the end counts for the last second"
+
+
 @functools.cache
 def contrasts_of(seed: int) -> Floats:
     """Contrasts of unmarked speech."""

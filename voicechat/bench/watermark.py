@@ -146,7 +146,7 @@ def _asked(sound: Floats, rate: int, key: Key, payload: int) -> dict[str, Any]:
         "p_blind": math.exp(min(0.0, blind_log_p(score) + math.log(2))),  # of one or two windows
         "exact": told == {payload},
         "read_wrong": bool(told - {payload}),
-        "score": max((second.score for second in known.seconds), default=0.0),
+        "score": max(known.scores, default=0.0),
     }
 
 
@@ -198,7 +198,7 @@ def _unmarked(job: str, what: list[Path] | int, keys: int) -> list[dict[str, Any
         for path in what:
             detector.feed(read_sound(path, EARS_RATE))
     report = detector.finish()
-    scores = [second.score for second in report.seconds]
+    scores = report.scores
     spans, told = len(report.spans), sum(span.payload is not None for span in report.spans)
     common = {"job": job, "kind": kind, "keys": keys, "s": report.duration_s}
     return [{**common, "p": report.p_value, "scores": scores, "found": spans, "read": told}]

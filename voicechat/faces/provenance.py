@@ -38,10 +38,12 @@ class FileChecker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CheckLimits:
-    """``max_checks``: files inside at once, those that wait for their turn included."""
+    """``max_checks``: files inside at once, those that come or wait for their turn included; ``upload_s``: seconds in
+    which one must have come, for it takes one of these places."""
 
     max_bytes: int
     max_checks: int
+    upload_s: float = 120.0
     disconnect_poll_s: float = 0.2
 
 
@@ -75,11 +77,20 @@ class ProvenanceFace:
         try:
             with tempfile.TemporaryDirectory(prefix="voicechat-check-") as folder:
                 path = Path(folder) / "file"
-                await self._receive(request, path)
+                await self._receive_in_time(request, path)
                 found = await self._check(self._checker, request, path)
         finally:
             self._inside -= 1
         return json_response(self._answer(found))
+
+    async def _receive_in_time(self, request: web.Request, path: Path) -> None:
+        try:
+            async with asyncio.timeout(self._limits.upload_s):
+                await self._receive(request, path)
+        except TimeoutError:
+            message = f"The file did not come in time: it may take {self._limits.upload_s:g} s."
+            # RFC 9110, section 15.5.9
+            raise ApiError(408, message, param="file", code="timeout", headers={"Connection": "close"}) from None
 
     async def _receive(self, request: web.Request, path: Path) -> None:
         """The field ``file``, written to ``path``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,11 +25,13 @@ FOREIGN_FORMATS = (
 _BAD_SHARE = 0.1
 
 
-def read_sound(path: Path, *, foreign: bool, rate: int = PCM_RATE) -> Iterator[Pcm]:
+def read_sound(path: Path, *, foreign: bool, rate: int = PCM_RATE, max_s: float = math.inf) -> Iterator[Pcm]:
     """int16 mono ``[n]`` at ``rate`` Hz of a file's first sound. ``foreign``: it is a stranger's, so that only
-    :data:`FOREIGN_FORMATS` are opened.
+    :data:`FOREIGN_FORMATS` are opened. ``max_s``: seconds of sound it may hold; no more are decoded, for a small file
+    may hold days.
 
-    Raises :class:`CannotCheck`: ``no_audio`` for a file without sound, ``unreadable`` for one that is none, or damaged.
+    Raises :class:`CannotCheck`: ``no_audio`` for a file without sound, ``unreadable`` for one that is none, or damaged,
+    ``too_large`` for one that is longer.
     CPU-bound.
     """
     options = {"protocol_whitelist": "file"}
@@ -38,7 +41,8 @@ def read_sound(path: Path, *, foreign: bool, rate: int = PCM_RATE) -> Iterator[P
         with av.open(os.fspath(path), "r", options=options, metadata_errors="ignore") as container:
             if not container.streams.audio:
                 raise CannotCheck("The file holds no sound.", "no_audio")
-            yield from _resampled(_frames(container, container.streams.audio[0]), rate)
+            frames = _frames(container, container.streams.audio[0])
+            yield from _resampled(_bounded(frames, max_s), rate)
     except (av.error.FFmpegError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CannotCheck(f"The file can't be read as a sound: {reason}.", "unreadable") from None
@@ -57,6 +61,15 @@ def _frames(container: InputContainer, stream: AudioStream) -> Iterator[AudioFra
         yield from frames
     if bad > max(1, _BAD_SHARE * (good + bad)):
         raise CannotCheck("The file can't be read as a sound: it is damaged.", "unreadable")
+
+
+def _bounded(frames: Iterator[AudioFrame], max_s: float) -> Iterator[AudioFrame]:
+    seconds = 0.0
+    for frame in frames:
+        seconds += frame.samples / max(1, frame.sample_rate)
+        if seconds > max_s:
+            raise CannotCheck(f"The sound is too long: at most {max_s / 60:g} minutes are checked.", "too_large")
+        yield frame
 
 
 def _resampled(frames: Iterator[AudioFrame], rate: int) -> Iterator[Pcm]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from voicechat.watermark.code import Floats, encode
 from voicechat.watermark.features import STEP_MS, STEPS_OF_A_ROW, Contrasts, Levels
 from voicechat.watermark.keys import Key
 from voicechat.watermark.pattern import BANDS, Pattern
-from voicechat.watermark.report import FALSE_POSITIVE_RATE, Outcome, Report, Second, Span
+from voicechat.watermark.report import FALSE_POSITIVE_RATE, Outcome, Report, Span
 from voicechat.watermark.search import SCALES, search, steps_needed
 from voicechat.watermark.spans import Track, joined
 
@@ -55,7 +56,7 @@ class Detector:
         self._loudest = 0.0
         self._windows = 0
         self._lowest = 0.0
-        self._scores: list[tuple[float, float]] = []
+        self._scores = array("d")  # the best of each second, packed: a sound may last days
         self._tracks: list[Track] = []
         self._finished = False
 
@@ -125,7 +126,7 @@ class Detector:
                 end = start + rows * STEPS_OF_A_ROW
                 track.watch(self._seen, self._begin, start - _MARGIN, end + _MARGIN, pattern)
             if not number:
-                self._scores.append(((start + rows * STEPS_OF_A_ROW / 2) * STEP_MS / 1000, score))
+                self._note((start + rows * STEPS_OF_A_ROW / 2) * STEP_MS / 1000, score)
 
     def _report(self) -> Report:
         duration = self._samples / self._rate
@@ -147,15 +148,20 @@ class Detector:
             outcome = "too_short"
         elif not spans and self._loudest < _SILENT:
             outcome = "silent"
-        return Report(duration, outcome, p_value, self._seconds(duration), tuple(spans))
+        return Report(duration, outcome, p_value, self._by_second(duration), tuple(spans))
 
-    def _seconds(self, duration: float) -> tuple[Second, ...]:
-        best = [0.0] * math.ceil(duration)
-        for middle, score in self._scores:
-            if best:
-                second = min(int(middle), len(best) - 1)
-                best[second] = max(best[second], score)
-        return tuple(Second(float(second), score) for second, score in enumerate(best))
+    def _note(self, middle_s: float, score: float) -> None:
+        second = int(middle_s)
+        self._scores.extend([0.0] * (second + 1 - len(self._scores)))
+        self._scores[second] = max(self._scores[second], score)
+
+    def _by_second(self, duration: float) -> tuple[float, ...]:
+        count = math.ceil(duration)
+        best, beyond = self._scores[:count], self._scores[count:]  # a window may reach beyond the end
+        best.extend([0.0] * (count - len(best)))
+        for score in beyond if count else ():
+            best[-1] = max(best[-1], score)
+        return tuple(best)
 
 
 def detect(

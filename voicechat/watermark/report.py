@@ -12,14 +12,6 @@ FALSE_POSITIVE_RATE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Second:
-    """The best score of the windows whose middle lies in the second that begins at ``start_s``, for any key."""
-
-    start_s: float
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
 class Span:
     """A marked stretch. ``payload`` is None where the code's check does not hold; ``speed`` 1.02 for 2 % too fast."""
 
@@ -34,12 +26,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of a sound. ``p_value`` bounds the chance that a sound without the mark gets so good a score anywhere."""
+    """All of a sound. ``p_value`` bounds the chance that a sound without the mark gets so good a score anywhere.
+
+    ``scores``: for each second, the best of the windows whose middle lies in it, for any key.
+    """
 
     duration_s: float
     outcome: Outcome
     p_value: float
-    seconds: tuple[Second, ...]
+    scores: tuple[float, ...]
     spans: tuple[Span, ...]
 
     @property
