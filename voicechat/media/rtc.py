@@ -43,6 +43,9 @@ CHANNEL = "oai-events"
 MAX_BUFFERED_BYTES = 1024 * 1024
 """A client that leaves this much unread in the data channel is given up."""
 
+MAX_MAKING = 4
+"""A client can't have more connections in the making at once."""
+
 DOUBT_S = 0.4
 """While sound is played to a client from which nothing came for so long, it is asked whether it is there."""
 
@@ -60,7 +63,7 @@ class NoAddress(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """Bounds of one peer, in seconds. ``connect``: how long the client has from the answer until media and data flow.
+    """Bounds of one peer, in seconds. ``connect``: how long the client has from an answer until media and data flow.
     ``consent``: how long it may leave checks unanswered. ``bitrate`` is what is sent at first, in bits per second."""
 
     ice: ice.IceSettings = field(default_factory=ice.IceSettings)
@@ -94,6 +97,16 @@ class PeerHandler(Protocol):
         """The peer has ended; called once."""
 
 
+@dataclass(slots=True, eq=False)
+class _Way:
+    """A connection of the client, made or in the making: ``link`` carries ``line`` as ``offer`` says."""
+
+    link: IceLink
+    line: Line
+    offer: Offer
+    made: bool = False
+
+
 class Peer:
     """A connected client: its microphone, its loudspeaker (``playout``) and its event channel. ``ports`` are where its
     sockets come from; peers of one server share them."""
@@ -114,7 +127,8 @@ class Peer:
         self._number = random.getrandbits(62)
         self._sender: Sender | None = None
         self._line: Line | None = None
-        self._links: list[IceLink] = []
+        self._ways: list[_Way] = []
+        self._gathering = 0  # ways that have no addresses yet
         self._channel: RTCDataChannel | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -155,8 +169,8 @@ class Peer:
 
     async def renew(self, offer: str) -> str:
         """The SDP answer to a later offer: other directions, new addresses (an ICE restart, RFC 8445 section 9), or a
-        connection made anew by the same client. Raises :class:`BadOffer` (the peer goes on as before),
-        :class:`NoAddress`."""
+        connection made anew by the same client. The peer goes on as before until that is there, and if it never is.
+        Raises :class:`BadOffer`, also with ``MAX_MAKING`` in the making, and :class:`NoAddress`."""
         return await self._answer(sdp.parse(offer))
 
     def send(self, text: str) -> bool:
@@ -227,44 +241,23 @@ class Peer:
     # -- the connection -----------------------------------------------------------------------------------------------
 
     async def _answer(self, offer: Offer) -> str:
-        before, line = self._offer, self._line
-        theirs = offer.transport
-        same = before is not None and line is not None and line.prints == theirs.fingerprints
-        known = same and before is not None and before.transport.ufrag == theirs.ufrag
-        if known and self._links:
-            link = self._links[-1]
-        else:
-            link = IceLink(
-                self._settings.ice, self._ports, self._take, controlling=theirs.lite, consent=self._settings.consent
-            )
-            try:
-                await link.gather_candidates()
-            except BaseException:
-                await link.close()
-                raise
         if self._closing is not None:
-            await link.close()
-            raise BadOffer("the call ended while it was being answered")
-        candidates = link.candidates()
-        if not candidates:
-            await link.close()
-            raise NoAddress("no network address can be offered to the client: see the settings rtc.*")
-        if not same or line is None:
-            line = self._new_line(offer)
-        self._take_codec(offer)
-        self._offer = offer
+            raise BadOffer("the call has ended")
+        way = self._way_of(offer)
+        if way is None:
+            way = await self._new_way(offer)
+        way.offer = offer
+        if way.made or self._offer is None:
+            self._take_offer(offer)
         self._answers += 1
-        if not known:
-            self._links.append(link)
-            self._start(self._connect(link, line, offer))
         return sdp.answer(
             offer,
             sdp.Local(
-                ufrag=link.local_username,
-                password=link.local_password,
-                fingerprints=aiortc_adapter.fingerprints(line.certificate),
-                active=line.active,
-                candidates=candidates,
+                ufrag=way.link.local_username,
+                password=way.link.local_password,
+                fingerprints=aiortc_adapter.fingerprints(way.line.certificate),
+                active=way.line.active,
+                candidates=way.link.candidates(),
                 ssrc=self._ssrc,
                 cname=self._cname,
                 session=self._number,
@@ -272,6 +265,48 @@ class Peer:
                 version=self._answers,
             ),
         )
+
+    def _way_of(self, offer: Offer) -> _Way | None:
+        """The last way that ``offer`` is of, if it is of none that is new."""
+        theirs = offer.transport
+        for way in reversed(self._ways):
+            if way.line.prints == theirs.fingerprints and way.offer.transport.ufrag == theirs.ufrag:
+                return way
+        return None
+
+    async def _new_way(self, offer: Offer) -> _Way:
+        """Begin to connect as ``offer`` says. Raises :class:`BadOffer`, :class:`NoAddress`."""
+        making = self._gathering + sum(not way.made for way in self._ways)
+        if making >= MAX_MAKING:
+            limit = self._settings.connect
+            raise BadOffer(
+                f"this call has {making} connections in the making: offer another when one is made, or was given up, "
+                f"which each is after {limit:g} s"
+            )
+        theirs = offer.transport
+        link = IceLink(
+            self._settings.ice, self._ports, self._take, controlling=theirs.lite, consent=self._settings.consent
+        )
+        self._gathering += 1
+        try:
+            await link.gather_candidates()
+            if self._closing is not None:
+                raise BadOffer("the call ended while it was being answered")
+            if not link.candidates():
+                raise NoAddress("no network address can be offered to the client: see the settings rtc.*")
+        except BaseException:
+            await link.close()
+            raise
+        finally:
+            self._gathering -= 1
+        lines = [self._line, *(way.line for way in reversed(self._ways))]
+        line = next((one for one in lines if one is not None and one.prints == theirs.fingerprints), None)
+        way = _Way(link, line or self._new_line(offer), offer)
+        self._ways.append(way)
+        if self._line is None:
+            self._line = way.line
+        self._start(self._connect(way))
+        return way
 
     def _new_line(self, offer: Offer) -> Line:
         """A line for ``offer``; the one before, if there is one, goes on until this one is made."""
@@ -284,9 +319,10 @@ class Peer:
             max_message=65_536 if data is None else data.max_message,
         )
 
-    def _take_codec(self, offer: Offer) -> None:
-        """Code and decode as ``offer`` says."""
-        if self._offer is not None and self._offer.codec == offer.codec:
+    def _take_offer(self, offer: Offer) -> None:
+        """Go by ``offer`` from now on: send and receive, code and decode as it says."""
+        before, self._offer = self._offer, offer
+        if before is not None and before.codec == offer.codec:
             return
         self._microphone = MicrophoneStream(codecs.decoder(offer.codec.name))
         self._reader = RtpReader(offer.codec.clock)
@@ -297,37 +333,51 @@ class Peer:
         if clock is not None:
             self._sender.clock = clock
 
-    async def _connect(self, link: IceLink, line: Line, offer: Offer) -> None:
-        theirs = offer.transport
-        if self._line is None:
-            self._line = line
+    async def _connect(self, way: _Way) -> None:
+        """Make the connection, in the time that there is; what comes of it is the peer's, or is released."""
+        theirs, late = way.offer.transport, "the client did not connect in time"
         try:
-            await link.reach(theirs.candidates, theirs.ufrag, theirs.password, lite=theirs.lite)
-        except ConnectionError:
-            await self._drop(link)
-            if not self._links:
-                self.end("no connection to the client could be made")
+            async with asyncio.timeout(self._settings.connect):  # aioice goes on for ever: more candidates may come
+                await way.link.reach(theirs.candidates, theirs.ufrag, theirs.password, lite=theirs.lite)
+        except (ConnectionError, TimeoutError) as error:
+            await self._drop(way)
+            if not self._ways:
+                self.end(late if isinstance(error, TimeoutError) else "no connection to the client could be made")
             return
-        if self._closing is not None:
+        if self._closing is not None or way not in self._ways:
             return
-        link.expired = lambda: self._on_expired(link)
-        line.use(link)
-        for old in self._links[: self._links.index(link)]:
+        await self._switch(way)
+        try:
+            async with asyncio.timeout(self._settings.connect):
+                await way.line.start()
+        except TimeoutError:
+            self.end(late)
+
+    async def _switch(self, way: _Way) -> None:
+        """``way`` is made: all goes over it."""
+        way.made = True
+        way.link.expired = lambda: self._on_expired(way)
+        way.line.use(way.link)
+        self._take_offer(way.offer)
+        if way.line is not self._line:
+            before, self._line, self._channel = self._line, way.line, None
+            if before is not None:
+                await before.close()
+        for old in self._ways[: self._ways.index(way)]:
             await self._drop(old)
-        if line is not self._line:
-            before, self._line, self._channel = self._line, line, None
-            await before.close()
-        await line.start()
 
-    async def _drop(self, link: IceLink) -> None:
-        if link in self._links:
-            self._links.remove(link)
-        await link.close()
+    async def _drop(self, way: _Way) -> None:
+        """Release a way, and its line if nothing else goes over it."""
+        if way in self._ways:
+            self._ways.remove(way)
+        await way.link.close()
+        if way.line is not self._line and all(way.line is not other.line for other in self._ways):
+            await way.line.close()
 
-    def _on_expired(self, link: IceLink) -> None:
-        if link in self._links:
-            self._links.remove(link)
-        if not self._links:
+    def _on_expired(self, way: _Way) -> None:
+        if way in self._ways:
+            self._ways.remove(way)
+        if not self._ways:
             self.end("nothing comes from the client any more")
 
     def _check_connected(self) -> None:
@@ -341,10 +391,11 @@ class Peer:
         for timer in (self._timer, self._deadline):
             if timer is not None:
                 timer.cancel()
-        if self._line is not None:
-            await self._line.close()
-        for link in list(self._links):
-            await link.close()
+        for line in {self._line, *(way.line for way in self._ways)}:
+            if line is not None:
+                await line.close()
+        for way in list(self._ways):
+            await way.link.close()
         others = self._tasks - {asyncio.current_task()}
         for task in others:
             task.cancel()
