@@ -67,7 +67,7 @@ async def _serve(settings: Settings) -> int:
     try:
         tls = calls.tls_context(settings)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        log.error("server.tls_cert and server.tls_key can't be used: %s", error)
+        log.error("the certificate of server.tls_cert or server.https can't be used: %s", error)
         sock.close()
         return 1
     started = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 
 import aiohttp
@@ -116,6 +117,13 @@ async def test_what_cannot_renew_a_call(serve):  # noqa: F811
         assert (response.status, (await response.json())["error"]["code"]) == (400, "invalid_offer")
     async with server.http.post(f"{server.base}/v1/realtime/calls/rtc_no", data="v=0", headers=headers) as response:
         assert response.status in (400, 404)
+    offer, statuses = client.connection.localDescription.sdp, []
+    for number in range(5):
+        sdp = re.sub(r"a=ice-ufrag:\S+", f"a=ice-ufrag:nobody{number}", offer)
+        async with server.http.post(server.base + client.location, data=sdp, headers=headers) as response:
+            statuses.append(response.status)
+            text = await response.text()
+    assert statuses == [200] * 4 + [400] and "4 connections in the making" in text
     client.ask("hello")
     await client.wait_for("output_audio_buffer.stopped")
 
