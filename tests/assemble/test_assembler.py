@@ -164,7 +164,7 @@ def test_no_thinker_is_made_for_a_brain_elsewhere(settings: Settings) -> None:
     assert paths.folders["talker"].is_dir()
     assert paths.ears.is_dir()
     assert missing_parts(away) == []
-    assert missing_parts(settings) == ["made-up"]
+    assert missing_parts(settings) == ["made-up-int8"]
 
 
 def test_errors_say_what_to_do(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ async def test_a_spoken_question_with_words() -> None:
 async def test_errors_are_told_in_the_servers_words() -> None:
     async with aiohttp.ClientSession() as http:
         with served(DoubleCascade(fail_respond=Overloaded("All slots are taken."))) as base:
-            with pytest.raises(ClientError, match=r"All slots are taken.*HTTP 503"):
+            with pytest.raises(ClientError, match=r"All slots are taken.*HTTP 429"):
                 await ChatClient(http, base).ask("Hello?")
         broken = DoubleCascade(fail_respond=StageFailed("talker", "The talker stage died."), fail_after=2)
         with served(broken) as base:

@@ -11,7 +11,7 @@ from tests.brain.conftest import DONE, Answer, Brain, chunk, event, refused, str
 from tests.brain.talk import PATIENCE, Start
 from voicechat.brain.errors import retry_after
 from voicechat.cascade.traffic import failure
-from voicechat.contract.errors import CascadeError, InvalidRequest, Overloaded, StageFailed
+from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, Overloaded, StageFailed
 from voicechat.contract.messages import Failed, Written
 from voicechat.faces.errors import from_cascade
 
@@ -22,8 +22,8 @@ WRONG: dict[str, tuple[Answer, type[CascadeError], int, str]] = {
     "422 of a framework": (refused(422, {"detail": [{"loc": ["body"]}]}), InvalidRequest, 400, "refuses this request"),
     "401": (refused(401, BUSY), StageFailed, 500, "API key"),
     "404": (refused(404, {"object": "error", "message": "no such model"}), StageFailed, 500, "no model 'm'"),
-    "429": (refused(429, BUSY, Retry_After="7"), Overloaded, 503, "asked too often"),
-    "503": (refused(503, "Loading model"), Overloaded, 503, "not ready"),
+    "429": (refused(429, BUSY, Retry_After="7"), Overloaded, 429, "asked too often"),
+    "503": (refused(503, "Loading model"), NotReady, 503, "not ready"),
     "500": (refused(500, {"error": "out of memory"}), StageFailed, 500, "HTTP 500"),
     "a redirect": (refused(307, None, Location="/"), StageFailed, 500, "elsewhere"),
     "no JSON": (streamed(chunk(content="Hel"), b"data: {oops\n\n"), StageFailed, 500, "not JSON"),

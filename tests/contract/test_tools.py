@@ -58,11 +58,13 @@ def test_earlier_calls_and_results_become_text() -> None:
 
 
 def test_messages_become_turns() -> None:
-    heard = iter(["hello"])
+    heard, attached = iter(["hello"]), iter(range(0))
     sound = AudioPart(None)  # type: ignore[arg-type]
-    assert turns_of(Message("user", (TextPart("a"), sound, TextPart("b"))), heard) == [Turn("user", "a\nhello\nb")]
+    assert turns_of(Message("user", (TextPart("a"), sound, TextPart("b"))), heard, attached) == [
+        Turn("user", "a\nhello\nb")
+    ]
     call = Message("assistant", (TextPart("I look."), CallPart("a", "clock", "{}")))
-    assert turns_of(call, heard) == [Turn("assistant", "I look.", (Call("a", "clock", "{}"),))]
+    assert turns_of(call, heard, attached) == [Turn("assistant", "I look.", (Call("a", "clock", "{}"),))]
     results = Message("user", (ResultPart("a", "noon"), ResultPart("b", "")))
-    assert turns_of(results, heard) == [Turn("user", "noon", result_of="a"), Turn("user", "", result_of="b")]
-    assert turns_of(Message.text("user", ""), heard) == [Turn("user", "")]
+    assert turns_of(results, heard, attached) == [Turn("user", "noon", result_of="a"), Turn("user", "", result_of="b")]
+    assert turns_of(Message.text("user", ""), heard, attached) == [Turn("user", "")]

@@ -120,7 +120,7 @@ def test_settings_are_written_for_the_server(fitted: Work, llm: Path, weights: P
     assert settings.model.thinker.dir == llm
     assert settings.model.talker.projection == fitted.root / "projection.safetensors"
     assert settings.model.weights == weights
-    assert _plans(settings)[1][0].folder == llm
+    assert _plans(settings)[0]["thinker"].folder == llm
     paths: Any = argparse.Namespace(thinker=llm)
     assert within_context(settings, paths).thinker.max_model_len == 512
 

@@ -11,7 +11,7 @@ import msgspec
 
 from voicechat.contract.messages import Failed
 
-Kind = Literal["failed", "invalid", "unreachable", "overloaded"]
+Kind = Literal["failed", "invalid", "unreachable", "unready", "overloaded"]
 MAX_WORDS = 500
 """Most characters of an endpoint's own words that are passed on."""
 
@@ -49,7 +49,7 @@ class BrainError(Exception):
             invalid=self.kind == "invalid",
             param=self.param,
             code=self.code,
-            unreachable=self.kind == "unreachable",
+            unreachable=self.kind in ("unreachable", "unready"),
             overloaded=self.kind == "overloaded",
             retry_after=self.retry_after,
         )
@@ -72,10 +72,11 @@ def _refusal(status: int, headers: Mapping[str, str], body: bytes, model: str) -
             return BrainError(f"The brain refuses this server's API key (HTTP {status}).", lasting=True)
         case 404:
             return BrainError(f"The brain has no model '{model}' to chat with (HTTP 404){said}", lasting=True)
-        case 429 | 503:
-            what = "is asked too often" if status == 429 else "is not ready to answer"
-            message = f"The brain {what} (HTTP {status}). Try again in a moment."
+        case 429:
+            message = "The brain is asked too often (HTTP 429). Try again in a moment."
             return BrainError(message, "overloaded", retry_after=retry_after(headers.get("Retry-After")))
+        case 503:
+            return BrainError("The brain is not ready to answer (HTTP 503). Try again in a moment.", "unready")
         case _ if status < 400:
             return BrainError(f"The brain sends its callers elsewhere (HTTP {status}).", lasting=True)
         case _:

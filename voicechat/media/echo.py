@@ -142,7 +142,7 @@ class EchoGuard:
             self._pause = 1 if self._watched < CLEAR_FRAMES else 4
             if self._search():
                 return self._guarded(frame, self._power(active), active)
-        if self._watched < CLEAR_FRAMES and self._run <= DOUBT_FRAMES:
+        if self._watched < CLEAR_FRAMES and self._run <= DOUBT_FRAMES and self._can_be_seen(self._candidates(_SPAN)):
             return self._in_its_place()
         return frame
 
@@ -222,11 +222,9 @@ class EchoGuard:
     def _search(self) -> bool:
         """Look for what was sent in what came in lately; True if it is where it was, or is found now."""
         count = min(_SPAN, max(_SHORTEST, self._run + 1) * _FRAME)
-        segment = self._mic.last(count)
-        start = self._mic.count - count - _LAGS
-        told = self._sent.between(start, self._mic.count + _EARLY)
-        if float(told @ told) < 1e-6 or _spread(told) < _BROAD:
-            return False  # nothing, or a tone: it is like itself at many delays
+        segment, told = self._mic.last(count), self._candidates(count)
+        if not self._can_be_seen(told):
+            return False
         found = _correlate(segment, told)
         spread = float(found.std()) + 1e-20
         if self._lag is not None:
@@ -248,6 +246,15 @@ class EchoGuard:
             return False
         self._lock(lag)
         return True
+
+    def _candidates(self, count: int) -> Floats:
+        """What was sent that may be in the last ``count`` samples of the microphone."""
+        return self._sent.between(self._mic.count - count - _LAGS, self._mic.count + _EARLY)
+
+    @staticmethod
+    def _can_be_seen(told: Floats) -> bool:
+        """False for nothing, and for a tone: it is like itself at many delays."""
+        return float(told @ told) >= 1e-6 and _spread(told) >= _BROAD
 
     def _lock(self, lag: int) -> None:
         """An echo is there: its gains at first are those of the frames just heard."""
