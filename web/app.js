@@ -186,7 +186,7 @@ const handlers = {
     const times = response.metadata ?? {};
     if (response.status === "failed") {
       const { code, message } = response.status_details?.error ?? {};
-      showAlert(code === "overloaded" ? "The server is busy. Say it again in a moment." : `No answer: ${message}`);
+      showAlert(code === "rate_limit_exceeded" ? "The server is busy. Say it again in a moment." : `No answer: ${message}`);
     } else if (item && times.endpointing_ms && times.first_sound_ms) {
       const seconds = (Number(times.endpointing_ms) + Number(times.first_sound_ms)) / 1000;
       item.note.textContent ||= `answered after ${seconds.toFixed(1)} s`;

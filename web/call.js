@@ -277,7 +277,8 @@ function refusal(status, body) {
   if (status === 401) return new CallError("key", "The server wants an access key, or does not know the one given.");
   const messages = {
     not_ready: "The server is still warming up. Try again in a moment.",
-    overloaded: "All lines are busy. Try again in a little while.",
+    rate_limit_exceeded: "All lines are busy. Try again in a little while.",
+    draining: "The server is going down. Try again in a little while.",
   };
   return new CallError(error.code ?? "refused", messages[error.code] ?? error.message ?? `The server answered ${status}.`);
 }

@@ -31,7 +31,8 @@ async def test_a_gpt_neox_thinks(stage_host: None, tmp_path: Path) -> None:
     context = context_length(folder)
     assert context == 512
     config = thinker.ThinkerConfig(
-        model_dir=str(folder), ears=None, pool=spec, dtype="float32", max_num_seqs=2, max_model_len=context,
+        family="embedded", model={"folder": str(folder), "dtype": "float32"}, rows_begin="predicting", ears=None,
+        pool=spec, max_num_seqs=2, max_model_len=context,
         kv_cache_bytes=16 << 20, threads=1, default_max_tokens=TOKENS,
         temperature=0.0, top_p=1.0, repetition_penalty=1.0, system_prompt=SYSTEM_PROMPT, log_level=30,
     )  # fmt: skip

@@ -187,7 +187,7 @@ def test_server_that_dies(namespace, double_server, browse, shots):
     visit.page.get_by_role("button", name="Talk").click()
     visit.state("listening")
     double_server.stop()
-    visit.page.get_by_role("alert").wait_for(timeout=30_000)
+    visit.page.get_by_role("alert").wait_for(timeout=120_000)  # the page looks for another way for 30 s
     assert "connection was lost" in visit.page.get_by_role("alert").inner_text()
     visit.state("idle")
     visit.page.get_by_role("button", name="Talk").click()
