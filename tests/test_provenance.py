@@ -21,11 +21,13 @@ import pytest
 
 from tests.human_speech import recording
 from voicechat import cli
+from voicechat.config import load_settings
 from voicechat.contract.provenance import CannotCheck, Provenance
 from voicechat.contract.sound import PCM_RATE, Pcm
 from voicechat.media.encode import encode
 from voicechat.media.wav import encode_wav
 from voicechat.provenance import Checker, CheckFailed, detect_file
+from voicechat.server import file_checker
 from voicechat.watermark.embed import Embedder
 from voicechat.watermark.keys import Key
 
@@ -52,6 +54,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, person: Pcm, marked: Pcm) -
     (path / "silent.wav").write_bytes(encode_wav(np.zeros(3 * PCM_RATE, np.int16), PCM_RATE))
     (path / "short.wav").write_bytes(encode_wav(person[:5_000], PCM_RATE))
     (path / "text.wav").write_bytes(b"not a sound at all")
+    faint = person[: 4 * PCM_RATE] + 0.16 * (marked[: 4 * PCM_RATE].astype(float) - person[: 4 * PCM_RATE])
+    (path / "faint.wav").write_bytes(encode_wav(faint.astype(np.int16), PCM_RATE))
     return path
 
 
@@ -64,6 +68,15 @@ def test_a_marked_file_and_another(folder: Path) -> None:
     assert not detect_file(folder / "marked.mp3", [OTHER]).detected
     plain = detect_file(folder / "person.wav", [KEY])
     assert not plain.detected and plain.spans == () and plain.p_value > 1e-6
+
+
+def test_a_faint_mark_is_found_if_its_payload_is_expected(folder: Path) -> None:
+    path = folder / "faint.wav"
+    blind, known, wrong = (detect_file(path, [KEY], expected=e) for e in ((), (PAYLOAD,), (PAYLOAD ^ 0x1111,)))
+    assert not blind.detected and not wrong.detected
+    assert known.detected and known.spans[0].payload in (PAYLOAD, None)
+    assert known.p_value == pytest.approx(blind.p_value / 2**15, rel=0.01)  # half of the budget of 65,536 payloads
+    assert not detect_file(folder / "person.wav", [KEY], expected=[PAYLOAD]).detected
 
 
 @pytest.mark.parametrize(
@@ -228,6 +241,17 @@ async def _gone(pid: int) -> bool:
     return False
 
 
+async def test_a_server_expects_its_own_payload(folder: Path, tmp_path: Path) -> None:
+    for payload, detected in ((PAYLOAD, True), (PAYLOAD ^ 0x1111, False)):
+        given = (f"data_dir={tmp_path}", f"watermark.key={KEY.secret.hex()}", f"watermark.payload={payload}")
+        made = file_checker(load_settings("embedded", overrides=given))
+        assert made is not None
+        try:
+            assert (await made.check(folder / "faint.wav")).mark.detected == detected
+        finally:
+            made.close()
+
+
 # ---- the command
 
 
@@ -269,3 +293,11 @@ def test_without_a_key_there_is_nothing_to_look_by(
     assert KEY.id in out and KEY.secret.hex() not in out
     assert cli.main(["watermark", "detect", str(folder / "marked.mp3"), *here]) == 0
     assert cli.main(["watermark", "detect", str(folder / "marked.mp3"), "--key", "abc"]) == 2
+
+
+def test_the_command_expects_the_payload_of_the_settings(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "watermark.key").write_text(KEY.secret.hex())
+    faint, here = str(folder / "faint.wav"), ("--set", f"data_dir={tmp_path}")
+    assert cli.main(["watermark", "detect", faint, *here, "--set", f"watermark.payload={PAYLOAD}"]) == 0
+    assert cli.main(["watermark", "detect", faint, *here]) == 1
+    assert cli.main(["watermark", "detect", faint, "--key", KEY.secret.hex()]) == 1

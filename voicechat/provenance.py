@@ -30,15 +30,18 @@ RATE = 16_000
 _NICENESS = 10
 
 
-def detect_file(path: Path, keys: Sequence[Key], *, foreign: bool = False, max_s: float = math.inf) -> MarkReport:
+def detect_file(
+    path: Path, keys: Sequence[Key], *, expected: Sequence[int] = (), foreign: bool = False, max_s: float = math.inf
+) -> MarkReport:
     """Look for marks made with ``keys`` in a file that FFmpeg reads, however long it is, in bounded memory.
 
-    ``foreign``, ``max_s``: see :func:`voicechat.media.sound_file.read_sound`. Raises :class:`CannotCheck`, and OSError
-    for a file that can't be opened.
+    ``expected``: see :class:`voicechat.watermark.detect.Detector`; ``foreign``, ``max_s``: see
+    :func:`voicechat.media.sound_file.read_sound`. Raises :class:`CannotCheck`, and OSError for a file that can't be
+    opened.
     """
     with path.open("rb"):  # FFmpeg would have no better word for a file that is not there
         pass
-    detector = Detector(keys, RATE)
+    detector = Detector(keys, RATE, expected)
     for pcm in _seconds(read_sound(path, foreign=foreign, rate=RATE, max_s=max_s)):
         detector.feed(pcm)
     return _checked(detector.finish())
@@ -77,12 +80,16 @@ def _checked(report: Report) -> MarkReport:
 
 
 def check_file(
-    path: Path, keys: Sequence[Key], trust_anchors: str | None = None, max_s: float = math.inf
+    path: Path,
+    keys: Sequence[Key],
+    trust_anchors: str | None = None,
+    max_s: float = math.inf,
+    expected: Sequence[int] = (),
 ) -> Provenance:
     """Marks and signed metadata of a stranger's file, of at most ``max_s`` seconds. Raises :class:`CannotCheck`."""
     from voicechat.watermark.manifest import read_credential
 
-    mark = detect_file(path, keys, foreign=True, max_s=max_s)
+    mark = detect_file(path, keys, expected=expected, foreign=True, max_s=max_s)
     return Provenance(mark=mark, credential=read_credential(path, trust_anchors))
 
 
@@ -97,9 +104,18 @@ class Checker:
     the next one has a new one. :meth:`close` ends it.
     """
 
-    def __init__(self, keys: Sequence[Key], trust_anchors: str | None = None, max_s: float = math.inf) -> None:
-        """``max_s``: seconds of sound in a file; one that holds more keeps the others waiting no longer than that."""
-        self._given = (tuple(key.secret for key in keys), trust_anchors, max_s)
+    def __init__(
+        self,
+        keys: Sequence[Key],
+        trust_anchors: str | None = None,
+        max_s: float = math.inf,
+        expected: Sequence[int] = (),
+    ) -> None:
+        """``max_s``: seconds of sound in a file; one that holds more keeps the others waiting no longer than that.
+
+        ``expected``: see :func:`detect_file`.
+        """
+        self._given = (tuple(key.secret for key in keys), trust_anchors, max_s, tuple(expected))
         self._turn = asyncio.Lock()
         self._worker: tuple[SpawnProcess, Connection] | None = None
         self._closed = 0  # how often
@@ -159,7 +175,13 @@ class Checker:
         return process, ours
 
 
-def _work(connection: Connection, secrets: Sequence[bytes], trust_anchors: str | None, max_s: float) -> None:
+def _work(
+    connection: Connection,
+    secrets: Sequence[bytes],
+    trust_anchors: str | None,
+    max_s: float,
+    expected: Sequence[int],
+) -> None:
     """Body of the process: ends when the server closes its side, or is gone."""
     os.environ["OMP_NUM_THREADS"] = "1"
     os.nice(_NICENESS)
@@ -168,6 +190,6 @@ def _work(connection: Connection, secrets: Sequence[bytes], trust_anchors: str |
         while True:
             path = Path(connection.recv())
             try:
-                connection.send(check_file(path, keys, trust_anchors, max_s))
+                connection.send(check_file(path, keys, trust_anchors, max_s, expected))
             except CannotCheck as reason:
                 connection.send(reason)

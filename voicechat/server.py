@@ -205,7 +205,10 @@ def file_checker(settings: Settings) -> Checker | None:
     anchors = settings.watermark.signature.trust_anchors
     trusted = None if anchors is None else anchors.expanduser().read_text(encoding="ascii")
     keys = keys_to_check(settings)
-    return Checker(keys, trusted, settings.watermark.max_check_minutes * 60) if keys else None
+    if not keys:
+        return None
+    own = payload_of(settings.watermark.payload)
+    return Checker(keys, trusted, settings.watermark.max_check_minutes * 60, [own])
 
 
 def make_app(

@@ -14,6 +14,7 @@ from voicechat.config import ConfigError, Settings, load_settings
 from voicechat.contract.provenance import CannotCheck, MarkReport, MarkSpan
 from voicechat.marking import known_keys, own_mark
 from voicechat.watermark.keys import Key
+from voicechat.watermark.store import payload_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,11 +74,12 @@ def _detect(options: argparse.Namespace, settings: Settings) -> int:
     from voicechat.provenance import detect_file
 
     keys = [Key.parse(text) for text in options.keys] if options.keys else known_keys(settings, make=False)
+    expected = [] if options.keys else [payload_of(settings.watermark.payload)]  # others' keys mark other payloads
     reports: dict[Path, MarkReport] = {}
     code = FOUND
     for path in options.files:
         try:
-            report = reports[path] = detect_file(path, keys)
+            report = reports[path] = detect_file(path, keys, expected=expected)
         except (CannotCheck, OSError) as error:
             code = FAILED
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +50,27 @@ def test_what_the_records_hold_is_not_done_again(tmp_path: Path, capsys: pytest.
     report = json.loads(capsys.readouterr().out)
     assert report["unmarked"]["hours"] == pytest.approx(2 / 60) and report["unmarked"]["found"] == 0
     assert len(records.read_text().splitlines()) == 3
+
+
+def test_perth_is_asked_about_unmarked_sound_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loud:
+        """In the place of resemble-perth: sees a mark in whatever is loud."""
+
+        def __init__(self, device: str) -> None:
+            assert device == "cpu"
+
+        def get_watermark(self, sound: np.ndarray[tuple[int], np.dtype[np.float32]], sample_rate: int) -> list[float]:
+            assert sample_rate == 16_000
+            return [float(np.abs(sound).max() > 0.3)] * 4
+
+    monkeypatch.setitem(sys.modules, "perth", types.SimpleNamespace(PerthImplicitWatermarker=Loud))
+    (music,) = watermark._unmarked("made 0", 0, 1, True)
+    assert music["kind"] == "music" and music["perth"]["2"][0] == 30 and music["perth"]["5"] == [12, 12]
+    quiet = np.concatenate([np.full(160_000, 0.01), np.zeros(64_000)]).astype(np.float32)
+    quiet[:160_000:2] *= -1
+    assert watermark._Perth().found(quiet, 16_000) == {"2": [5, 0], "5": [2, 0]}
+    line = watermark._summary([music, {**music, "kind": "noise", "perth": {"2": [30, 1], "5": [12, 0]}}])
+    assert line["perth_windows_and_found"]["noise, 2 s"] == [30, 1]
 
 
 def test_made_sounds_are_of_every_kind_and_each_its_own() -> None:

@@ -4,7 +4,8 @@ Clips of our own voices, unmarked, come from ``--clips``: what ``/v1/audio/speec
 ``watermark.enabled=false`` gives, as files.
 Every clip is marked with a key of its own, sent through every attack of :mod:`voicechat.bench.watermark_attacks`, and
 windows of 2 and 5 seconds of speech are taken from it, each given to the detector as a sound of its own. Unmarked sound
-(``--unmarked``, and made sounds) is searched with several keys. ``--perth`` asks resemble-perth about the same windows.
+(``--unmarked``, and made sounds) is searched with several keys. ``--perth`` asks resemble-perth about the same windows,
+and about windows of 2 and 5 s of the unmarked sound.
 With ``--records`` what is found goes to a file as it comes; a run that finds it there does not do it again, so that a
 long run may be broken off, done in parts, or reported on anew.
 """
@@ -25,9 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from voicechat.bench.watermark_attacks import ATTACKS, Floats
+from voicechat.bench.watermark_attacks import ATTACKS, ROWS, Floats
 from voicechat.bench.watermark_sounds import made_sound, read_sound, sound_files
 from voicechat.contract.sound import EARS_RATE, PCM_RATE, Pcm
+from voicechat.media.resample import to_float
 from voicechat.watermark.detect import Detector, detect
 from voicechat.watermark.embed import Embedder
 from voicechat.watermark.keys import Key
@@ -35,6 +37,7 @@ from voicechat.watermark.report import FALSE_POSITIVE_RATE
 from voicechat.watermark.search import blind_log_p
 
 LENGTHS_S = (2.0, 5.0)
+_PERTH_SEES, _PERTH_SILENCE = 0.5, 1e-3
 _QUIET_DB = 35.0
 _SPEECH_SHARE = 0.6
 """A window counts as speech if so much of it is within :data:`_QUIET_DB` of the clip's loudest 20 ms."""
@@ -77,7 +80,11 @@ def _records(options: argparse.Namespace, clips: Sequence[Path]) -> tuple[list[d
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(options.processes))
         out = stack.enter_context(options.records.open("a")) if options.records else None
-        jobs = [pool.submit(_unmarked, name, *job) for name, job in _unmarked_jobs(options).items() if name not in done]
+        jobs = [
+            pool.submit(_unmarked, name, *job, options.perth)
+            for name, job in _unmarked_jobs(options).items()
+            if name not in done
+        ]
         jobs += [pool.submit(_clip, path, options.perth, options.windows) for path in clips if path.stem not in done]
         for job in concurrent.futures.as_completed(jobs):
             kept += job.result()
@@ -173,6 +180,16 @@ class _Perth:
     def confidence(self, sound: Floats, rate: int) -> float:
         return float(np.mean(self._perth.get_watermark(np.asarray(sound, np.float32), sample_rate=rate)))
 
+    def found(self, sound: Floats, rate: int) -> dict[str, list[int]]:
+        """By length: how many windows of a sound are not silent, and in how many of them Perth sees its mark."""
+        out = {}
+        for length in LENGTHS_S:
+            size = int(length * rate)
+            pieces = [sound[first : first + size] for first in range(0, len(sound) - size + 1, size)]
+            asked = [self.confidence(one, rate) > _PERTH_SEES for one in pieces if one.std() > _PERTH_SILENCE]
+            out[f"{length:g}"] = [len(asked), sum(asked)]
+        return out
+
 
 def _unmarked_jobs(options: argparse.Namespace) -> dict[str, tuple[list[Path] | int, int]]:
     """Stretches of unmarked sound by name: files one after the other, or the number of a made sound; and the keys."""
@@ -186,21 +203,21 @@ def _unmarked_jobs(options: argparse.Namespace) -> dict[str, tuple[list[Path] | 
     return jobs
 
 
-def _unmarked(job: str, what: list[Path] | int, keys: int) -> list[dict[str, Any]]:
+def _unmarked(job: str, what: list[Path] | int, keys: int, perth: bool) -> list[dict[str, Any]]:
     """The p-value of a stretch of unmarked sound; all sounds of a list one after the other."""
     rng = np.random.default_rng(list(job.encode()))
     detector = Detector([Key(rng.bytes(32)) for _ in range(keys)], EARS_RATE, [0xACE1])
     if isinstance(what, int):
         kind, sound = made_sound(what)
-        detector.feed(sound)
     else:
-        kind = job.split()[0]
-        for path in what:
-            detector.feed(read_sound(path, EARS_RATE))
+        kind, sound = job.split()[0], to_float(np.concatenate([read_sound(path, EARS_RATE) for path in what]))
+    detector.feed(sound)
     report = detector.finish()
     scores = report.scores
     spans, told = len(report.spans), sum(span.payload is not None for span in report.spans)
     common = {"job": job, "kind": kind, "keys": keys, "s": report.duration_s}
+    if perth:
+        common["perth"] = _Perth().found(sound, EARS_RATE)
     return [{**common, "p": report.p_value, "scores": scores, "found": spans, "read": told}]
 
 
@@ -214,6 +231,12 @@ def _summary(unmarked: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "keys": sorted({one["keys"] for one in unmarked}),
         "found": sum(one["found"] for one in unmarked),
         "read": sum(one["read"] for one in unmarked),
+        "perth_windows_and_found": {
+            f"{kind}, {length:g} s": np.sum([one["perth"][f"{length:g}"] for one in asked], 0).tolist()
+            for kind in sorted({one["kind"] for one in unmarked})
+            for length in LENGTHS_S
+            if (asked := [one for one in unmarked if one["kind"] == kind and "perth" in one])
+        },
         "lowest_p": min((one["p"] for one in unmarked), default=1.0),
         "highest_score": max((score for one in unmarked for score in one["scores"]), default=0.0),
     }
@@ -235,7 +258,8 @@ def table(marked: Sequence[dict[str, Any]], by: str = "row") -> list[dict[str, A
     for one in marked:
         groups[one[by], one["length"]].append(one)
     lines = []
-    for (name, length), group in groups.items():
+    order = list(ROWS if by == "row" else ATTACKS)
+    for (name, length), group in sorted(groups.items(), key=lambda item: (order.index(item[0][0]), item[0][1])):
         line = {
             by: name,
             "length": length,
@@ -247,7 +271,7 @@ def table(marked: Sequence[dict[str, Any]], by: str = "row") -> list[dict[str, A
             "score_5_percent": float(np.percentile([one["score"] for one in group], 5)),
         }
         if all("perth" in one for one in group):
-            line["perth_found"] = float(np.mean([one["perth"] > 0.5 for one in group]))
+            line["perth_found"] = float(np.mean([one["perth"] > _PERTH_SEES for one in group]))
         lines.append(line)
     return lines
 
@@ -267,19 +291,25 @@ def as_text(report: dict[str, Any]) -> str:
 
 
 def _draw(path: Path, marked: Sequence[dict[str, Any]], unmarked: Sequence[dict[str, Any]]) -> None:
-    """True positives over the false-positive rate that the p-value bounds, by row, at 2 s."""
+    """True positives over the false-positive rate that the p-value bounds, by row, a panel for each length."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 5))
+    figure, panels = pyplot.subplots(1, len(LENGTHS_S), figsize=(11, 4.2), sharey=True, layout="constrained")
     rates = np.logspace(-12, 0, 100)
-    for row in dict.fromkeys(one["row"] for one in marked):
-        p = np.array([one["p"] for one in marked if one["row"] == row and math.isclose(one["length"], LENGTHS_S[0])])
-        axes.plot(rates, [(p <= rate).mean() for rate in rates], label=row)
-    axes.set(xscale="log", xlabel="false-positive rate (bound)", ylabel="found, from 2 s of speech")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.savefig(path, dpi=120)
+    for axes, length in zip(panels, LENGTHS_S, strict=True):
+        for row in (row for row in ROWS if any(one["row"] == row for one in marked)):
+            p = np.array([one["p"] for one in marked if one["row"] == row and math.isclose(one["length"], length)])
+            found = 100 * np.array([(p <= rate).mean() for rate in rates])
+            axes.plot(rates, found, label=f"{row}: {100 * (p <= FALSE_POSITIVE_RATE).mean():.2f} % of {len(p)}")
+        axes.axvline(FALSE_POSITIVE_RATE, color="black", linewidth=0.8, linestyle=":")
+        axes.set(
+            xscale="log", xlabel="false-positive rate (bound)", title=f"from {length:g} s of speech", ylim=(90, 100.5)
+        )
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8, loc="lower right", title=f"found at {FALSE_POSITIVE_RATE:g}", title_fontsize=8)
+    panels[0].set_ylabel("windows found, %")
+    figure.savefig(path, dpi=70)
     pyplot.close(figure)
