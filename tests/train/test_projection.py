@@ -113,6 +113,7 @@ def test_settings_are_written_for_the_server(fitted: Work, llm: Path, weights: P
     from voicechat.app import within_context
     from voicechat.assemble.assembler import _plans
     from voicechat.config import load_settings
+    from voicechat.models.folder import context_length
 
     path = fitted.root / "neox.yaml"
     assert yaml.safe_load(path.read_text(encoding="utf-8"))["model"]["name"] == "neox"
@@ -121,8 +122,8 @@ def test_settings_are_written_for_the_server(fitted: Work, llm: Path, weights: P
     assert settings.model.talker.projection == fitted.root / "projection.safetensors"
     assert settings.model.weights == weights
     assert _plans(settings)[0]["thinker"].folder == llm
-    paths: Any = argparse.Namespace(thinker=llm)
-    assert within_context(settings, paths).thinker.max_model_len == 512
+    facts: Any = argparse.Namespace(context_tokens=context_length(llm))
+    assert within_context(settings, facts).thinker.max_model_len == 512
 
 
 def test_a_finished_fit_does_nothing_more(fitted: Work, llm: Path, tiny_thinker: Path, weights: Path) -> None:
