@@ -122,7 +122,7 @@ def test_settings_are_written_for_the_server(fitted: Work, llm: Path, weights: P
     assert settings.model.talker.projection == fitted.root / "projection.safetensors"
     assert settings.model.weights == weights
     assert _plans(settings)[0]["thinker"].folder == llm
-    facts: Any = argparse.Namespace(context_tokens=context_length(llm))
+    facts: Any = argparse.Namespace(context_tokens=context_length(llm), rows=None)
     assert within_context(settings, facts).thinker.max_model_len == 512
 
 
