@@ -188,7 +188,6 @@ ABBREVIATIONS = {
     "wrt": "with respect to",
     "B.C.": "B C", "A.D.": "A D", "BCE": "B C E", "&c.": "et cetera", "P.S.": "P S", "Q&A": "Q and A",
     "R&D": "R and D",
-    "no.": "no.", "Wi-Fi": "Wi-Fi",
     "IPv4": "I P version four", "IPv6": "I P version six",
 }  # fmt: skip
 TITLES = {

@@ -42,16 +42,9 @@ def money(number: n.Number, currency: str, magnitude: str = "") -> str:
     return f"{number.words()} {one if number.is_one else many}"
 
 
+@RULES.add(rf"(?P<a>{NUM}){DASH}(?P<b>{NUM}){MAGNITUDE}?\s?(?P<cur>{CURRENCY}){PER}")
 @RULES.add(rf"(?P<cur>{CURRENCY})\s?(?P<a>{NUM}){DASH}(?:{CURRENCY_SIGN})?(?P<b>{NUM}){MAGNITUDE}?{PER}")
 def _money_range(found: re.Match[str]) -> str | None:
-    low, high = number_of(found["a"], money=True), number_of(found["b"], money=True)
-    if low is None or high is None:
-        return None
-    return f"{low.words()} to {money(high, found['cur'], magnitude(found))}{per(found)}"
-
-
-@RULES.add(rf"(?P<a>{NUM}){DASH}(?P<b>{NUM}){MAGNITUDE}?\s?(?P<cur>{CURRENCY}){PER}")
-def _money_range_after(found: re.Match[str]) -> str | None:
     low, high = number_of(found["a"], money=True), number_of(found["b"], money=True)
     if low is None or high is None:
         return None
