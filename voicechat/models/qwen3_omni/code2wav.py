@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from voicechat.models.qwen_common.config import layer_fields
 from voicechat.models.qwen_common.layers import RmsNorm, turn, turns
 
 SAMPLE_RATE = 24_000
@@ -49,23 +50,11 @@ class Code2WavConfig:
     @staticmethod
     def of(config: Mapping[str, Any]) -> Code2WavConfig:
         """From the JSON object. Raises ValueError for a net that this module does not know."""
-        if config.get("hidden_act", "silu") != "silu":
-            raise ValueError(f"Code2Wav with hidden_act {config['hidden_act']!r} is not known")
-        heads = config["num_attention_heads"]
-        rope = config.get("rope_parameters") or {}
         return Code2WavConfig(
+            **layer_fields(config, "Code2Wav", 10_000.0),
             codebook_size=config["codebook_size"],
             num_quantizers=config["num_quantizers"],
-            hidden_size=config["hidden_size"],
-            num_hidden_layers=config["num_hidden_layers"],
-            num_attention_heads=heads,
-            num_key_value_heads=config.get("num_key_value_heads") or heads,
-            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-            intermediate_size=config["intermediate_size"],
             sliding_window=config["sliding_window"],
-            rms_norm_eps=config["rms_norm_eps"],
-            rope_theta=rope.get("rope_theta") or config.get("rope_theta", 10_000.0),
-            attention_bias=config.get("attention_bias", False),
             decoder_dim=config["decoder_dim"],
             upsample_rates=tuple(config["upsample_rates"]),
             upsampling_ratios=tuple(config["upsampling_ratios"]),

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from voicechat.models.qwen_common.config import layer_fields
 from voicechat.models.qwen_common.layers import RmsNorm, turn, turns
 
 TOP_K, TOP_P = 50, 0.8
@@ -44,22 +45,10 @@ class PredictorConfig:
     @staticmethod
     def of(config: Mapping[str, Any]) -> PredictorConfig:
         """From the JSON object. Raises ValueError for a net that this module does not know."""
-        if config.get("hidden_act", "silu") != "silu":
-            raise ValueError(f"a code predictor with hidden_act {config['hidden_act']!r} is not known")
-        heads = config["num_attention_heads"]
-        rope = config.get("rope_parameters") or {}
         return PredictorConfig(
+            **layer_fields(config, "a code predictor", 1_000_000.0),
             vocab_size=config["vocab_size"],
             num_code_groups=config["num_code_groups"],
-            hidden_size=config["hidden_size"],
-            num_hidden_layers=config["num_hidden_layers"],
-            num_attention_heads=heads,
-            num_key_value_heads=config.get("num_key_value_heads") or heads,
-            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-            intermediate_size=config["intermediate_size"],
-            rms_norm_eps=config["rms_norm_eps"],
-            rope_theta=rope.get("rope_theta") or config.get("rope_theta", 1_000_000.0),
-            attention_bias=config.get("attention_bias", False),
         )
 
 
