@@ -1,7 +1,8 @@
 """What tests of all rooms share: assembled models, and servers with every stage real.
 
 A test that asks for ``real_server``, ``embedded_server`` or a cascade of its own runs after all others, and engines of
-two kinds are never alive at once, so that two cores and a few GB of memory are enough.
+two kinds are never alive at once, so that two cores and a few GB of memory are enough. Where tests run in two processes
+(``-n 2 --dist loadgroup``, as ``scripts/test`` runs all), those with engines run in one of them.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return max((index for index, name in enumerate(_ORDER, 1) if name in names), default=0)
 
     items.sort(key=rank)
+    for item in items:  # with several processes: engines in one of them, and what a module shares is made once
+        item.add_marker(pytest.mark.xdist_group("engines" if rank(item) else item.nodeid.partition("::")[0]))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
