@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicechat.contract.cascade import ModelInfo
-from voicechat.faces.chat_messages import base64_bytes
+from voicechat.contract.images import base64_bytes
 from voicechat.faces.chat_request import ChatRequest, parse_chat
 from voicechat.faces.errors import ApiError
 from voicechat.media.wav import encode_wav

@@ -13,7 +13,7 @@ from voicechat.faces.chat_messages import decode_messages
 from voicechat.faces.chat_request import parse_chat
 from voicechat.faces.errors import ApiError
 
-SEEING = ModelInfo("eyes", ("ann",), "ann", True, 4096, 1_700_000_000)
+SEEING = ModelInfo("eyes", ("ann",), "ann", True, 4096, 1_700_000_000, most_images=3)
 PICTURE = b"\x89PNG\r\n\x1a\n and so on"
 URL = "data:image/png;base64," + base64.b64encode(PICTURE).decode()
 
@@ -58,8 +58,8 @@ def test_urls_that_are_no_images(url: str, code: str) -> None:
 def test_limits() -> None:
     with pytest.raises(ApiError, match="larger than 10 bytes"):
         ask(image(URL), max_bytes=10)
-    with pytest.raises(ApiError, match="At most 32"):
-        ask(*[image(URL)] * 33)
+    with pytest.raises(ApiError, match="At most 3 "):
+        ask(*[image(URL)] * 4)
 
 
 def test_only_users_show_images() -> None:

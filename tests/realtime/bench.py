@@ -55,11 +55,11 @@ def message(text: str, **more: object) -> dict[str, object]:
 class Bench:
     """Sees all that a session puts out, and checks what must hold whatever happens."""
 
-    def __init__(self, config: SessionConfig | None = None, **limits: Any) -> None:
+    def __init__(self, config: SessionConfig | None = None, *, model: ModelInfo = MODEL, **limits: Any) -> None:
         counter = itertools.count(1)
         self.session = Session(
             "sess_1",
-            MODEL,
+            model,
             config or SessionConfig("Be brief.", "anna"),
             SessionLimits(**limits),
             lambda prefix: f"{prefix}_{next(counter)}",

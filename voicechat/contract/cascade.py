@@ -48,6 +48,10 @@ class ModelInfo:
     created: int
     hears: bool = False
     """Whether sounds go to the model itself. If not, they are transcribed first."""
+    most_images: int = 0
+    """Images of one request at most, where the model sees."""
+    most_sounds: int = 0
+    """Sounds of one request at most, where the model hears by itself."""
     about: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     """Of some voices what is known, by voice: ``name``, ``description``, ``gender``, ``language``, each or none."""
     watermark: Watermark | None = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from voicechat.contract.cascade import ModelInfo
+from voicechat.contract.images import ImageUrlError, base64_bytes, decoded_image, encoded_image
 from voicechat.contract.requests import AudioPart, CallPart, ImagePart, Message, ResultPart, Role, TextPart
 from voicechat.faces.errors import ApiError
 from voicechat.faces.fields import Fields, bad_field, quoted, wrong_type
@@ -24,12 +25,7 @@ _PARTS = {
 }
 _SEEING = (*_PARTS["user"], "image_url")
 """Parts of a user's message, where the model can see."""
-MAX_IMAGES = 32
-"""Images of one request."""
-_IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _KNOWN_PARTS = ("text", "input_audio", "image_url", "file", "refusal", "video_url")
-_BASE64_STEP = 1 << 18
-"""Characters decoded at a time (a multiple of 4), so that other threads get the interpreter in between."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,11 +53,9 @@ class DraftMessage:
     parts: tuple[TextPart | EncodedAudio | EncodedImage | CallPart | ResultPart, ...]
 
 
-def parse_messages(
-    fields: Fields, lookup: Callable[[str], str | None], *, sees: bool = False
-) -> tuple[DraftMessage, ...]:
-    """Check ``messages``. ``lookup`` gives the transcript of an earlier spoken reply by its id; ``sees``: images may
-    be among them."""
+def parse_messages(fields: Fields, lookup: Callable[[str], str | None], model: ModelInfo) -> tuple[DraftMessage, ...]:
+    """Check ``messages``. ``lookup`` gives the transcript of an earlier spoken reply by its id; images may be among
+    them, where the model sees."""
     fields.require("messages")
     messages = fields.array("messages") or []
     if not messages:
@@ -70,11 +64,18 @@ def parse_messages(
     if len(messages) > MAX_MESSAGES:
         message = f"Invalid 'messages': array too long. Expected an array with maximum length {MAX_MESSAGES}."
         raise bad_field("messages", message, "array_above_max_length")
-    drafts = tuple(_message(Fields(value, f"messages[{index}]"), lookup, sees) for index, value in enumerate(messages))
-    images = sum(isinstance(part, EncodedImage) for draft in drafts for part in draft.parts)
-    if images > MAX_IMAGES:
-        message = f"Invalid 'messages': {images} images. At most {MAX_IMAGES} are taken."
+    drafts = tuple(
+        _message(Fields(value, f"messages[{index}]"), lookup, model.sees) for index, value in enumerate(messages)
+    )
+    parts = [part for draft in drafts for part in draft.parts]
+    images = sum(isinstance(part, EncodedImage) for part in parts)
+    if images > model.most_images:
+        message = f"Invalid 'messages': {images} images. At most {model.most_images} are taken."
         raise bad_field("messages", message, "too_many_images")
+    sounds = sum(isinstance(part, EncodedAudio) for part in parts)
+    if model.hears and sounds > model.most_sounds:
+        message = f"Invalid 'messages': {sounds} sounds. At most {model.most_sounds} are taken."
+        raise bad_field("messages", message, "too_many_sounds")
     return drafts
 
 
@@ -106,13 +107,10 @@ def _decoded(
 
 
 def _image_bytes(part: EncodedImage, max_bytes: int) -> bytes:
-    if len(part.data) > (max_bytes + 2) // 3 * 4:
-        raise bad_field(part.param, f"Invalid '{part.param}': the image is larger than {max_bytes} bytes.")
     try:
-        return base64_bytes(part.data)
-    except ValueError:
-        message = f"Invalid '{part.param}': expected a data URL with a base64-encoded image."
-        raise bad_field(part.param, message, "invalid_image") from None
+        return decoded_image(part.data, max_bytes)
+    except ImageUrlError as error:
+        raise bad_field(part.param, f"Invalid '{part.param}': {error}", error.code) from None
 
 
 def _decode(part: EncodedAudio, max_bytes: int, max_seconds: float) -> Any:
@@ -127,14 +125,6 @@ def _decode(part: EncodedAudio, max_bytes: int, max_seconds: float) -> Any:
         return decode_audio(data, part.format, max_seconds=max_seconds, max_bytes=max_bytes)
     except AudioError as error:
         raise bad_field(part.param, f"Invalid '{part.param}': {error}.", "invalid_audio") from None
-
-
-def base64_bytes(text: str) -> bytes:
-    """Strict base64. Raises ``ValueError`` for anything else."""
-    if len(text) % 4 or text.find("=", 0, max(len(text) - 2, 0)) >= 0:
-        raise ValueError("not base64")
-    steps = range(0, len(text), _BASE64_STEP)
-    return b"".join(binascii.a2b_base64(text[start : start + _BASE64_STEP], strict_mode=True) for start in steps)
 
 
 def _message(fields: Fields, lookup: Callable[[str], str | None], sees: bool) -> DraftMessage:
@@ -242,19 +232,14 @@ def _part(fields: Fields, role: str, kinds: Sequence[str]) -> TextPart | Encoded
 
 
 def _image(image: Fields) -> EncodedImage:
-    """A data URL (RFC 2397). Other URLs are not fetched: a server that fetches what callers name is a proxy to its own
-    network."""
+    """A data URL (RFC 2397)."""
     image.only(("url", "detail"))
     param, url = image.path("url"), image.need_string("url")
     image.string("detail")
-    kind, comma, data = url[5:].partition(",") if url.startswith("data:") else ("", "", "")
-    if not comma:
-        message = f"Invalid '{param}': expected a data URL (data:image/png;base64,…); images are not fetched."
-        raise bad_field(param, message, "invalid_image_url")
-    if not kind.endswith(";base64") or kind.removesuffix(";base64") not in _IMAGE_TYPES:
-        message = f"Invalid '{param}': expected a base64-encoded image of type {quoted(_IMAGE_TYPES)}."
-        raise bad_field(param, message, "invalid_image_format")
-    return EncodedImage(data, param)
+    try:
+        return EncodedImage(encoded_image(url), param)
+    except ImageUrlError as error:
+        raise bad_field(param, f"Invalid '{param}': {error}", error.code) from None
 
 
 def _unsupported_part(fields: Fields, kind: str, role: str, kinds: Sequence[str]) -> ApiError:

@@ -109,7 +109,7 @@ def parse_chat(body: object, model: ModelInfo, lookup: AudioLookup) -> ChatReque
         fields.string(hint, max_length=512)
     return ChatRequest(
         audio=_audio(fields, model, stream),
-        messages=parse_messages(fields, lookup, sees=model.sees),
+        messages=parse_messages(fields, lookup, model),
         stream=stream,
         include_usage=_include_usage(fields, stream),
         latency_first=stream if latency_first is None else latency_first,

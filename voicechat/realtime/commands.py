@@ -78,7 +78,7 @@ class Commands:
 
     def _create_item(self, body: ce.ItemCreate) -> None:
         session = self._session
-        item = parse_item(body.item, session.config.input_format)
+        item = parse_item(body.item, session.config.input_format, sees=session.model.sees)
         if item.type == "function_call" and not item.call_id:
             item.call_id = session.out.new_id("call")
         _check_call(item, session.conversation.items)
@@ -141,7 +141,7 @@ class Commands:
                 continue
             if fields.get("type") is None and isinstance(value, dict) and "id" in value:
                 raise wrong_type(fields.path("type"), "a string", None)
-            item = parse_item(fields, session.config.input_format)
+            item = parse_item(fields, session.config.input_format, sees=session.model.sees)
             item.id = item.id or session.out.new_id("item")
             _check_call(item, (*session.conversation.items, *items))
             items.append(item)

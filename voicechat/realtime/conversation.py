@@ -6,10 +6,14 @@ Bounded: the Thinker gets the newest messages that fit; the oldest items are dro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from voicechat.contract.requests import CallPart, Message, ResultPart, TextPart
-from voicechat.contract.sound import PCM_RATE
+import numpy as np
+
+from voicechat.contract.requests import AudioPart, CallPart, ImagePart, Message, ResultPart, TextPart
+from voicechat.contract.requests import Part as ToldPart
+from voicechat.contract.sound import EARS_RATE, PCM_RATE
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.items import Item, Part
 from voicechat.realtime.outbox import Clip, Outbox, SendWithAudio
@@ -20,19 +24,34 @@ CHARS_PER_TOKEN = 3
 CALL_CHARS = 50
 """Characters around a call or its result."""
 
+SOUND_CHARS = 25 * CHARS_PER_TOKEN
+"""What a second of sound takes of the context, where the model hears by itself."""
+IMAGE_CHARS = 1_300 * CHARS_PER_TOKEN
+"""What an image takes of it, where the model sees: one of a million pixels."""
+
 SILENT = "(The user says nothing.)"
 """What the Thinker is told of a turn that the idle timeout committed."""
 
 ROOT = "root"
 
 
+@dataclass(frozen=True, slots=True)
+class Senses:
+    """What a model takes beside text, of one request: ``images`` and ``sounds`` at most."""
+
+    images: int = 0
+    sounds: int = 0
+
+
 class Conversation:
-    """See the module. Every change is told through ``out``."""
+    """See the module. Every change is told through ``out``. Images, and what the user said, are told as they are to a
+    model that has ``senses`` for them."""
 
     def __init__(
         self, out: Outbox, *, max_chars: int, max_messages: int = 64, max_items: int = 512,
-        max_sound_bytes: int = 16 << 20,
+        max_sound_bytes: int = 16 << 20, senses: Senses = Senses(),
     ) -> None:  # fmt: skip
+        self._senses = senses
         self._out = out
         self._max_chars = max_chars
         self._max_messages = max_messages
@@ -150,6 +169,7 @@ class Conversation:
                 self._sound -= item.size()
                 for part in item.parts:
                     part.sounds = []
+                    part.image = b""
 
     def messages(self, instructions: str, reserved: int = 0) -> tuple[Message, ...]:
         """What the Thinker gets of this conversation; ``reserved`` characters are needed for its tools."""
@@ -157,7 +177,7 @@ class Conversation:
 
     def build(self, items: Iterable[Item], instructions: str, reserved: int = 0) -> tuple[Message, ...]:
         """What the Thinker gets of ``items`` instead."""
-        return build_messages(items, instructions, self._max_chars - reserved, self._max_messages)
+        return build_messages(items, instructions, self._max_chars - reserved, self._max_messages, self._senses)
 
     def _need(self, item_id: str, verb: str) -> Item:
         item = self._by_id.get(item_id)
@@ -183,10 +203,13 @@ class Conversation:
             self._remove(oldest)
 
 
-def build_messages(items: Iterable[Item], instructions: str, max_chars: int, max_messages: int) -> tuple[Message, ...]:
+def build_messages(
+    items: Iterable[Item], instructions: str, max_chars: int, max_messages: int, senses: Senses = Senses()
+) -> tuple[Message, ...]:
     """The newest of ``items`` that fit, as messages, with the instructions in front."""
     system = [Message.text("system", instructions)] if instructions.strip() else []
-    told = _all_told(items)
+    items = list(items)
+    told = _all_told(items, _sensed(items, senses))
     first, left = len(told), max_chars - len(instructions)
     while first > 0 and len(told) - first < max_messages:
         left -= _length(told[first - 1])
@@ -196,14 +219,37 @@ def build_messages(items: Iterable[Item], instructions: str, max_chars: int, max
     return (*system, *told[first:])
 
 
-def _all_told(items: Iterable[Item]) -> list[Message]:
+def _sensed(items: list[Item], senses: Senses) -> dict[int, ToldPart]:
+    """The newest images and sounds of the user that are told as they are, by the identity of their parts."""
+    sensed: dict[int, ToldPart] = {}
+    images, sounds = senses.images, senses.sounds
+    for item in reversed(items):
+        for part in reversed(item.parts if item.told is None else []):
+            if part.image and images > 0:
+                sensed[id(part)] = ImagePart(part.image)
+                images -= 1
+            elif sounds > 0 and (heard := _own_sound(part)) is not None:
+                sensed[id(part)] = heard
+                sounds -= 1
+    return sensed
+
+
+def _own_sound(part: Part) -> AudioPart | None:
+    """What the microphone brought. Sound that came within an item is not decoded here: its transcript is told."""
+    match part.sounds:
+        case [Clip(samples, rate)] if part.type == "input_audio" and rate == EARS_RATE and samples.dtype == np.float32:
+            return AudioPart(samples.astype(np.float32, copy=False))
+    return None
+
+
+def _all_told(items: Iterable[Item], sensed: Mapping[int, ToldPart]) -> list[Message]:
     """One message of each item that says something; of a message and those that go on with it, one for all."""
     told: list[Message] = []
     said, before, last_of_these = "", "", False
     for item in items:
         if not item.continues or item.continues != before:
             said, last_of_these = "", False
-        message = _told(item, said)
+        message = _told(item, sensed, said)
         if message is not None:
             if last_of_these:
                 told.pop()
@@ -213,28 +259,36 @@ def _all_told(items: Iterable[Item]) -> list[Message]:
     return told
 
 
-def _told(item: Item, said: str = "") -> Message | None:
+def _told(item: Item, sensed: Mapping[int, ToldPart], said: str = "") -> Message | None:
     """``said``: the message that it goes on with."""
     match item.type:
         case "function_call":
             return Message("assistant", (CallPart(item.call_id, item.name, item.arguments),))
         case "function_call_output":
             return Message("user", (ResultPart(item.call_id, item.output),))
+    if any(id(part) in sensed for part in item.parts):
+        parts = [sensed.get(id(part)) or TextPart(part.text or "") for part in item.parts]
+        return Message(item.role, tuple(part for part in parts if not isinstance(part, TextPart) or part.text.strip()))
     text = said + (item.text() if item.told is None else item.told)
     return Message.text(item.role, text) if text.strip() else None
 
 
 def _length(message: Message) -> int:
     """Characters of a message, about as many as the Thinker reads."""
-    (part,) = message.parts
-    match part:
-        case TextPart():
-            return len(part.text)
-        case CallPart():
-            return len(part.name) + len(part.arguments) + CALL_CHARS
-        case ResultPart():
-            return len(part.output) + CALL_CHARS
-    raise TypeError(f"not a part of a conversation: {part!r}")
+    length = 0
+    for part in message.parts:
+        match part:
+            case TextPart():
+                length += len(part.text)
+            case CallPart():
+                length += len(part.name) + len(part.arguments) + CALL_CHARS
+            case ResultPart():
+                length += len(part.output) + CALL_CHARS
+            case AudioPart():
+                length += len(part.pcm) * SOUND_CHARS // EARS_RATE
+            case ImagePart():
+                length += IMAGE_CHARS
+    return length
 
 
 def shorten(part: Part, samples: int) -> None:

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from voicechat.contract.images import ImageUrlError, decoded_image, encoded_image
 from voicechat.contract.requests import Role
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.fields import Fields, missing, unsupported
@@ -20,8 +21,10 @@ MAX_TEXT = 32_000
 MAX_PARTS = 64
 MAX_AUDIO_BYTES = 15 << 20
 """Bytes of one base64 text of sound."""
+MAX_IMAGE_BYTES = 10 << 20
+"""Bytes of one image."""
 
-PartType = Literal["input_text", "input_audio", "output_text", "output_audio"]
+PartType = Literal["input_text", "input_audio", "input_image", "output_text", "output_audio"]
 ItemType = Literal["message", "function_call", "function_call_output"]
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -43,6 +46,9 @@ class Part:
     """Samples of an ``output_audio`` at 24 kHz, as they are heard, that are left of it; ``sounds`` may hold fewer."""
     span: int = 0
     """Samples that ``text`` takes to say: more than ``samples`` if the reply was cut off in the making."""
+    image: bytes = b""
+    """The file of an ``input_image``; empty once it was forgotten."""
+    detail: str = "auto"
 
     @property
     def is_audio(self) -> bool:
@@ -50,7 +56,9 @@ class Part:
         return self.type in ("input_audio", "output_audio")
 
     def to_dict(self) -> dict[str, Any]:
-        """As the protocol shows it, without the sound itself."""
+        """As the protocol shows it, without the sound or the image itself."""
+        if self.type == "input_image":
+            return {"type": self.type, "detail": self.detail}
         return {"type": self.type, "transcript" if self.is_audio else "text": self.text}
 
 
@@ -88,22 +96,24 @@ class Item:
         return " ".join(part.text for part in self.parts if part.text)
 
     def size(self) -> int:
-        """Bytes of sound that are held."""
+        """Bytes of sound and images that are held."""
         held = 0
         for part in self.parts:
+            held += len(part.image)
             for sound in part.sounds:
                 held += len(sound.data) if isinstance(sound, EncodedClip) else sound.samples.nbytes
         return held
 
 
-def parse_item(fields: Fields, audio_format: AudioFormat) -> Item:
-    """An item that a client creates; its ``id`` is empty if the client gave none. Raises :class:`ClientError`."""
+def parse_item(fields: Fields, audio_format: AudioFormat, *, sees: bool) -> Item:
+    """An item that a client creates; its ``id`` is empty if the client gave none. Images are taken where the model
+    ``sees``. Raises :class:`ClientError`."""
     kind = fields.need_string("type")
     item_id = fields.string("id", MAX_ID) or ""
     match kind:
         case "message":
             fields.only(("id", "object", "type", "status", "role", "content", "phase"))
-            return _message(fields, item_id, audio_format)
+            return _message(fields, item_id, audio_format, sees)
         case "function_call":
             fields.only(("id", "object", "type", "status", "call_id", "name", "arguments"))
             arguments = fields.need_string("arguments", MAX_TEXT)
@@ -132,7 +142,7 @@ def decode_audio(fields: Fields, name: str) -> bytes:
         raise ClientError(f"Invalid '{param}': it is not base64.", code="invalid_audio", param=param) from None
 
 
-def _message(fields: Fields, item_id: str, audio_format: AudioFormat) -> Item:
+def _message(fields: Fields, item_id: str, audio_format: AudioFormat, sees: bool) -> Item:
     fields.need("role")
     role = fields.choice("role", tuple(_PARTS)) or "user"
     content = fields.need("content")
@@ -140,18 +150,21 @@ def _message(fields: Fields, item_id: str, audio_format: AudioFormat) -> Item:
     if not values or len(values) > MAX_PARTS:
         raise ClientError(f"'{fields.path('content')}' must have 1 to {MAX_PARTS} parts.", param=fields.path("content"))
     parts = [
-        _part(Fields(value, f"{fields.path('content')}[{i}]"), role, audio_format) for i, value in enumerate(content)
+        _part(Fields(value, f"{fields.path('content')}[{i}]"), role, audio_format, sees)
+        for i, value in enumerate(content)
     ]
     return Item(item_id, "message", role, parts=parts)  # type: ignore[arg-type]
 
 
-def _part(fields: Fields, role: str, audio_format: AudioFormat) -> Part:
+def _part(fields: Fields, role: str, audio_format: AudioFormat, sees: bool) -> Part:
     kind = fields.need_string("type")
     if kind == "input_image" and role == "user":
+        if sees:
+            return _image(fields)
         raise unsupported(fields.path("type"), "the model behind this server does not see images.")
     # the GA protocol's names, and those that clients still send for an earlier reply
     kind = {"text": "output_text", "audio": "output_audio"}.get(kind, kind) if role == "assistant" else kind
-    choices = _PARTS[role]
+    choices = (*_PARTS[role], "input_image") if sees and role == "user" else _PARTS[role]
     if kind not in choices:
         allowed = ", ".join(f"'{choice}'" for choice in choices)
         message = f"Invalid value: '{kind[:64]}'. A message of the {role} can have: {allowed}."
@@ -169,6 +182,18 @@ def _part(fields: Fields, role: str, audio_format: AudioFormat) -> Part:
         message = "pcm16 has two bytes per sample, but the sound has an odd number of bytes."
         raise ClientError(message, code="invalid_audio", param=fields.path("audio"))
     return Part("input_audio", transcript, [EncodedClip(data, audio_format)])
+
+
+def _image(fields: Fields) -> Part:
+    fields.only(("type", "image_url", "detail"))
+    detail = fields.choice("detail", ("auto", "low", "high", "original")) or "auto"
+    url = fields.need_string("image_url", MAX_IMAGE_BYTES // 3 * 4 + 64)
+    try:
+        image = decoded_image(encoded_image(url), MAX_IMAGE_BYTES)
+    except ImageUrlError as error:
+        param = fields.path("image_url")
+        raise ClientError(f"Invalid '{param}': {error}", code=error.code, param=param) from None
+    return Part("input_image", image=image, detail=detail)
 
 
 def _json(fields: Fields, arguments: str) -> str:

@@ -193,7 +193,8 @@ class OpenTurn:
         self._tell(text)
         detection = session.config.detection
         creates = detection is not None and detection.create_response
-        if text and creates and session.limits.eager and session.owed is None:
+        eager = session.limits.eager and not session.model.hears  # which waits for the sound, not for its words
+        if text and creates and eager and session.owed is None:
             session.replies.speculate(session.spec(), text)
         self._expect_end()
 

@@ -19,7 +19,7 @@ from voicechat.contract.sound import EARS_RATE, FRAME_MS, EarsPcm
 from voicechat.realtime import segmenter
 from voicechat.realtime.client_events import ClientEvent
 from voicechat.realtime.commands import Commands
-from voicechat.realtime.conversation import CHARS_PER_TOKEN, SILENT, Conversation
+from voicechat.realtime.conversation import CHARS_PER_TOKEN, SILENT, Conversation, Senses
 from voicechat.realtime.errors import ClientError, cascade_error
 from voicechat.realtime.input_buffer import InputBuffer, seconds_of
 from voicechat.realtime.items import Item, Part
@@ -95,7 +95,11 @@ class Session:
         self.out = Outbox(ids)
         budget = max(256, model.context_tokens - limits.reply_reserve_tokens) * CHARS_PER_TOKEN
         self.conversation = Conversation(
-            self.out, max_chars=budget, max_messages=limits.max_messages, max_items=limits.max_items
+            self.out,
+            max_chars=budget,
+            max_messages=limits.max_messages,
+            max_items=limits.max_items,
+            senses=Senses(model.most_images if model.sees else 0, model.most_sounds if model.hears else 0),
         )
         self.playback = Playback(self.out, self.conversation, server=limits.server_plays)
         self.turn = TurnMachine()
