@@ -40,6 +40,7 @@ class DoubleCascade:
     first_delay: float = 0.05
     ears_delay: float = 0.05
     word_seconds: float = 0.3
+    sees: bool = False
     ready: bool = True
     fail_transcribe: CascadeError | None = None
     fail_respond: CascadeError | None = None
@@ -54,7 +55,10 @@ class DoubleCascade:
 
     @property
     def model(self) -> ModelInfo:
-        return ModelInfo("double", ("anna", "ben"), "anna", sees=False, context_tokens=2048, created=0)
+        return ModelInfo(
+            "double", ("anna", "ben"), "anna", sees=self.sees, context_tokens=8192 if self.sees else 2048, created=0,
+            most_images=2 if self.sees else 0,
+        )  # fmt: skip
 
     def respond(self, request: ResponseRequest) -> DoubleResponse:
         self.requests.append(request)

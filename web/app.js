@@ -3,6 +3,7 @@
 import { Call, CallError } from "./call.js";
 import { Capture } from "./capture.js";
 import { Level } from "./level.js";
+import { Camera, shrink } from "./pictures.js";
 import { badge, CheckDialog } from "./provenance.js";
 
 const $ = (id) => document.getElementById(id);
@@ -33,6 +34,7 @@ const capture = new Capture();
 const clips = new Map(); // response id -> what was received of its sound
 const accessKey = () => sessionStorage.getItem("key") ?? "";
 const checks = new CheckDialog($("check"), accessKey);
+const camera = new Camera($("camera"));
 const TAIL_MS = 300; // the last sound is still on its way through the browser
 
 function setState(next) {
@@ -126,7 +128,7 @@ const handlers = {
   },
   "input_audio_buffer.cleared"() {
     for (const [id, { row, bubble }] of items) {
-      if (row.classList.contains("user") && !bubble.textContent) dropItem(id);
+      if (row.classList.contains("user") && !bubble.hasChildNodes()) dropItem(id);
     }
     settle();
   },
@@ -240,7 +242,7 @@ function endCall(error) {
   capture.close();
   clips.clear();
   speaker.srcObject = null;
-  for (const [id, { bubble }] of items) if (!bubble.textContent) dropItem(id);
+  for (const [id, { bubble }] of items) if (!bubble.hasChildNodes()) dropItem(id);
   if (!items.size) page.classList.add("empty");
   setState("idle");
   if (error instanceof CallError && error.code !== "ended") showAlert(error.message);
@@ -268,6 +270,38 @@ async function loadVoices() {
   });
   $("voice").replaceChildren(...options);
   $("voice-choice").hidden = voices.length < 2;
+}
+
+/** Offers to show pictures where the model sees them. */
+async function loadSenses() {
+  const key = accessKey();
+  try {
+    const response = await fetch("v1/models", { headers: key ? { Authorization: `Bearer ${key}` } : {} });
+    const [model] = response.ok ? (await response.json()).data : [];
+    $("pictures").hidden = !model?.input_modalities?.includes("image");
+  } catch {
+    // the call will tell that the server can't be reached
+  }
+}
+
+/** Shows a picture (a File or an ImageBitmap) to the model; what is said or typed next may be about it. */
+async function show(picture) {
+  if (state === "connecting") return;
+  if (!call && !(await startCall({ withMicrophone: false }))) return;
+  try {
+    const image_url = await shrink(picture, call.room);
+    const id = `picture_${crypto.randomUUID().slice(0, 18)}`;
+    const { row, bubble } = bubbleFor(id, "user");
+    const shown = new Image();
+    shown.alt = "The picture that you showed";
+    shown.src = image_url;
+    bubble.append(shown);
+    row.scrollIntoView({ block: "end" });
+    const content = [{ type: "input_image", image_url }];
+    call.send({ type: "conversation.item.create", item: { id, type: "message", role: "user", content } });
+  } catch (error) {
+    showAlert(error.message);
+  }
 }
 
 async function keepAwake() {
@@ -311,9 +345,18 @@ $("voice").addEventListener("change", () => {
 $("key-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   sessionStorage.setItem("key", $("key").value.trim());
-  await loadVoices();
+  await Promise.all([loadVoices(), loadSenses()]);
   startCall({ withMicrophone: !typedOnly });
 });
+
+$("picture-choose").addEventListener("click", () => $("picture-file").click());
+$("picture-file").addEventListener("change", async ({ target }) => {
+  const [file] = target.files;
+  if (file) await show(file);
+  target.value = ""; // the same file may be chosen again
+});
+$("picture-camera").addEventListener("click", () => camera.open().catch((error) => showAlert(error.message)));
+camera.onpicture = show;
 
 $("check-open").addEventListener("click", () => checks.open());
 $("alert-close").addEventListener("click", () => showAlert(""));
@@ -333,3 +376,4 @@ level.onlevel = (input, output) => {
 
 setState("idle");
 loadVoices();
+loadSenses();

@@ -72,6 +72,11 @@ export class Call extends EventTarget {
     if (this.#channel?.readyState === "open") this.#channel.send(JSON.stringify(event));
   }
 
+  /** Characters that one event may have. */
+  get room() {
+    return this.#peer?.sctp?.maxMessageSize ?? 0;
+  }
+
   set muted(muted) {
     for (const track of this.#microphone?.getAudioTracks() ?? []) track.enabled = !muted;
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import dataclasses
 import functools
 import gc
@@ -18,6 +19,7 @@ from tests.cascade_double import DoubleCascade
 from tests.clients import speaking_cascade
 from tests.clients.speaking_cascade import SpeakingCascade
 from voicechat.contract.cascade import Watermark
+from voicechat.contract.requests import ImagePart
 from voicechat.faces import provenance, realtime_ws, webrtc
 from voicechat.faces.admission import admission
 from voicechat.faces.app import FaceSettings, create_app
@@ -42,13 +44,21 @@ def watch(app: web.Application, cascade: Any) -> None:
         counts = {"places": admission(app).live, "tasks": len(asyncio.all_tasks()), "replies": replies}
         return web.json_response({**counts, "objects": objects}, headers={"Connection": "close"})
 
+    async def pictures(_: web.Request) -> web.Response:
+        """What the last response was to look at, as base64."""
+        parts = [part for message in cascade.requests[-1].messages for part in message.parts]
+        shown = [base64.b64encode(part.data).decode() for part in parts if isinstance(part, ImagePart)]
+        return web.json_response(shown)
+
     app.router.add_get("/left", left)
+    app.router.add_get("/pictures", pictures)
 
 
 async def main() -> None:
     """Serve on loopback until the process is ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--not-ready", action="store_true")
+    parser.add_argument("--sees", action="store_true", help="the model sees images")
     parser.add_argument("--max-sessions", type=int, default=2)
     parser.add_argument("--key")
     parser.add_argument("--answer", default=ANSWER)
@@ -69,6 +79,7 @@ async def main() -> None:
         first_delay=1.5,
         word_delay=arguments.word_delay,
         ready=not arguments.not_ready,
+        sees=arguments.sees,
     )
     if arguments.speaking is not None:
         cascade = speaking_cascade.load(arguments.speaking)

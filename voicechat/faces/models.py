@@ -19,6 +19,8 @@ def model_object(model: ModelInfo) -> dict[str, Any]:
         "object": "model",
         "created": model.created,
         "owned_by": OWNER,
+        "input_modalities": ["text", "audio", "image"] if model.sees else ["text", "audio"],
+        "output_modalities": ["text", "audio"],
         "voices": list(model.voices),
         "default_voice": model.default_voice,
         "watermark": watermark_object(model.watermark),
