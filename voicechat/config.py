@@ -54,6 +54,9 @@ class ServerSettings(Section):
     allowed_origins: StrList = Field(
         default=(), description="other web origins that may call the API (CORS); * for all"
     )
+    image_hosts: StrList = Field(
+        default=(), description="hosts from which images are fetched that a request names by URL; else none are"
+    )
     tls_cert: Path | None = Field(default=None, description="PEM file with the certificate chain: serve HTTPS with it")
     tls_key: Path | None = Field(default=None, description="PEM file with the certificate's private key")
     https: bool = Field(

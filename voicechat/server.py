@@ -228,6 +228,7 @@ def make_app(
         limits=_key_limits(settings.limits.total),
         key_limits=_key_limits(settings.limits.per_key),
         allowed_origins=server.allowed_origins,
+        image_hosts=server.image_hosts,
         web_dir=resource_dir("web"),
         max_audio_seconds=server.max_audio_seconds,
         max_body_bytes=server.max_body_mb << 20,

@@ -38,6 +38,8 @@ class FaceSettings:
     """Of a key that has none of its own."""
     allowed_origins: tuple[str, ...] = ()
     """Other web origins that may call; ``*``: all."""
+    image_hosts: tuple[str, ...] = ()
+    """Hosts from which images are fetched that requests name by URL."""
     web_dir: Path | None = None
     """Folder of the page; ``None``: no page."""
     max_audio_bytes: int = MAX_BYTES
@@ -122,7 +124,12 @@ def create_app(
     health.setup(app, cascade, stage_states)
     models.setup(app, cascade)
     voices.setup(app, cascade)
-    limits = ChatLimits(settings.max_audio_bytes, settings.max_audio_seconds, settings.write_timeout_s)
+    limits = ChatLimits(
+        settings.max_audio_bytes,
+        settings.max_audio_seconds,
+        settings.write_timeout_s,
+        image_hosts=frozenset(settings.image_hosts),
+    )
     store = AudioStore(settings.audio_ttl_s, settings.audio_replies)
     ChatFace(cascade, store, app[WORKERS], limits, settings.signer).setup(app)
     signer = settings.signer if settings.sign_speech else None

@@ -28,6 +28,7 @@ from voicechat.faces.chat_messages import decode_messages, has_media
 from voicechat.faces.chat_reply import DONE, ReplyShape, details_object, sse
 from voicechat.faces.chat_request import ChatRequest, parse_chat
 from voicechat.faces.errors import SERVER, ApiError, from_cascade, internal_error, json_response
+from voicechat.faces.linked_images import LinkedImages
 from voicechat.media.encode import encode
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ class ChatLimits:
     max_audio_seconds: float
     write_timeout_s: float
     disconnect_poll_s: float = 0.1
+    image_hosts: frozenset[str] = frozenset()
+    """Hosts from which images are fetched."""
 
 
 @dataclass(slots=True)
@@ -72,15 +75,17 @@ class ChatFace:
         self._workers = workers
         self._limits = limits
         self._signer = signer
+        self._linked = LinkedImages(limits.max_audio_bytes)
 
     def setup(self, app: web.Application) -> None:
         """Add the route."""
+        app.on_cleanup.append(lambda _: self._linked.close())
         app.router.add_post(PATH, self.post)
 
     async def post(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
         body = await read_json(request, self._workers)
-        chat = parse_chat(body, self._cascade.model, self._store.get)
+        chat = parse_chat(body, self._cascade.model, self._store.get, self._limits.image_hosts)
         del body
         messages = await self._messages(chat)
         response = self._cascade.respond(
@@ -102,13 +107,12 @@ class ChatFace:
 
     async def _messages(self, chat: ChatRequest) -> tuple[Message, ...]:
         limits = self._limits
+        drafts = await self._linked.fetched(chat.messages)
 
         def decode() -> tuple[Message, ...]:
-            return decode_messages(
-                chat.messages, max_bytes=limits.max_audio_bytes, max_seconds=limits.max_audio_seconds
-            )
+            return decode_messages(drafts, max_bytes=limits.max_audio_bytes, max_seconds=limits.max_audio_seconds)
 
-        return await self._work(decode) if has_media(chat.messages) else decode()
+        return await self._work(decode) if has_media(drafts) else decode()
 
     async def _work(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._workers, function, *args)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from voicechat.contract.cascade import ModelInfo
 from voicechat.contract.images import ImageUrlError, base64_bytes, decoded_image, encoded_image
@@ -37,6 +38,14 @@ class EncodedAudio:
     param: str
 
 
+@dataclass(frozen=True, slots=True)
+class LinkedImage:
+    """An ``image_url`` part that lies on an allowed host; ``param`` is the path of its ``url``."""
+
+    url: str
+    param: str
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class EncodedImage:
     """The base64 of an ``image_url`` part's data URL; ``param`` is the path of its ``url``."""
@@ -45,17 +54,25 @@ class EncodedImage:
     param: str
 
 
+DraftPart = TextPart | EncodedAudio | EncodedImage | LinkedImage | ImagePart | CallPart | ResultPart
+Hosts = Collection[str] | None
+"""From where images may be fetched; None: the model does not see."""
+
+
 @dataclass(frozen=True, slots=True)
 class DraftMessage:
     """A message whose sounds and images are still encoded."""
 
     role: Role
-    parts: tuple[TextPart | EncodedAudio | EncodedImage | CallPart | ResultPart, ...]
+    parts: tuple[DraftPart, ...]
 
 
-def parse_messages(fields: Fields, lookup: Callable[[str], str | None], model: ModelInfo) -> tuple[DraftMessage, ...]:
+def parse_messages(
+    fields: Fields, lookup: Callable[[str], str | None], model: ModelInfo, image_hosts: Collection[str] = ()
+) -> tuple[DraftMessage, ...]:
     """Check ``messages``. ``lookup`` gives the transcript of an earlier spoken reply by its id; images may be among
-    them, where the model sees."""
+    them where the model sees, and links to images on ``image_hosts``."""
+    hosts = image_hosts if model.sees else None
     fields.require("messages")
     messages = fields.array("messages") or []
     if not messages:
@@ -64,11 +81,9 @@ def parse_messages(fields: Fields, lookup: Callable[[str], str | None], model: M
     if len(messages) > MAX_MESSAGES:
         message = f"Invalid 'messages': array too long. Expected an array with maximum length {MAX_MESSAGES}."
         raise bad_field("messages", message, "array_above_max_length")
-    drafts = tuple(
-        _message(Fields(value, f"messages[{index}]"), lookup, model.sees) for index, value in enumerate(messages)
-    )
+    drafts = tuple(_message(Fields(value, f"messages[{index}]"), lookup, hosts) for index, value in enumerate(messages))
     parts = [part for draft in drafts for part in draft.parts]
-    images = sum(isinstance(part, EncodedImage) for part in parts)
+    images = sum(isinstance(part, EncodedImage | LinkedImage) for part in parts)
     if images > model.most_images:
         message = f"Invalid 'messages': {images} images. At most {model.most_images} are taken."
         raise bad_field("messages", message, "too_many_images")
@@ -99,10 +114,11 @@ def has_media(drafts: Sequence[DraftMessage]) -> bool:
 
 
 def _decoded(
-    part: TextPart | EncodedAudio | EncodedImage | CallPart | ResultPart, max_bytes: int, max_seconds: float
+    part: DraftPart, max_bytes: int, max_seconds: float
 ) -> TextPart | AudioPart | ImagePart | CallPart | ResultPart:
     if isinstance(part, EncodedAudio):
         return AudioPart(_decode(part, max_bytes, max_seconds))
+    assert not isinstance(part, LinkedImage), "links are followed first"
     return ImagePart(_image_bytes(part, max_bytes)) if isinstance(part, EncodedImage) else part
 
 
@@ -127,7 +143,7 @@ def _decode(part: EncodedAudio, max_bytes: int, max_seconds: float) -> Any:
         raise bad_field(part.param, f"Invalid '{part.param}': {error}.", "invalid_audio") from None
 
 
-def _message(fields: Fields, lookup: Callable[[str], str | None], sees: bool) -> DraftMessage:
+def _message(fields: Fields, lookup: Callable[[str], str | None], hosts: Hosts) -> DraftMessage:
     given = fields.need_choice("role", (*_ROLES, "tool", "function"))
     if given == "function":
         message = f"Unsupported value: '{fields.path('role')}' does not support 'function'. Use 'tool' instead."
@@ -139,7 +155,7 @@ def _message(fields: Fields, lookup: Callable[[str], str | None], sees: bool) ->
     if role != "assistant":
         fields.only(("role", "content", "name"))
         fields.require("content")
-        return DraftMessage(role, _content(fields, role, sees=sees))
+        return DraftMessage(role, _content(fields, role, hosts))
     return _assistant(fields, lookup)
 
 
@@ -150,7 +166,7 @@ def _assistant(fields: Fields, lookup: Callable[[str], str | None]) -> DraftMess
         param = fields.path("function_call")
         message = f"Unsupported parameter: '{param}' is not supported. Use 'tool_calls' instead."
         raise bad_field(param, message, "unsupported_parameter")
-    parts: list[TextPart | EncodedAudio | EncodedImage | CallPart] = []
+    parts: list[DraftPart] = []
     if fields.get("content") is not None:
         parts.extend(_content(fields, "assistant"))
     refusal = fields.string("refusal")
@@ -202,7 +218,7 @@ def _earlier_reply(audio: Fields, lookup: Callable[[str], str | None]) -> str:
     return transcript
 
 
-def _content(fields: Fields, role: str, *, sees: bool = False) -> tuple[TextPart | EncodedAudio | EncodedImage, ...]:
+def _content(fields: Fields, role: str, hosts: Hosts = None) -> tuple[DraftPart, ...]:
     content, param = fields.get("content"), fields.path("content")
     if isinstance(content, str):
         return (TextPart(content),)
@@ -212,17 +228,19 @@ def _content(fields: Fields, role: str, *, sees: bool = False) -> tuple[TextPart
         raise bad_field(
             param, f"Invalid '{param}': empty array. Expected an array with minimum length 1.", "empty_array"
         )
-    kinds = _SEEING if sees and role == "user" else _PARTS[role]
-    return tuple(_part(Fields(part, f"{param}[{index}]"), role, kinds) for index, part in enumerate(content))
+    kinds = _SEEING if hosts is not None and role == "user" else _PARTS[role]
+    return tuple(
+        _part(Fields(part, f"{param}[{index}]"), role, kinds, hosts or ()) for index, part in enumerate(content)
+    )
 
 
-def _part(fields: Fields, role: str, kinds: Sequence[str]) -> TextPart | EncodedAudio | EncodedImage:
+def _part(fields: Fields, role: str, kinds: Sequence[str], hosts: Collection[str]) -> DraftPart:
     kind = fields.need_choice("type", _KNOWN_PARTS)
     if kind not in kinds:
         raise _unsupported_part(fields, kind, role, kinds)
     fields.only(("type", kind, "prompt_cache_breakpoint"))
     if kind == "image_url":
-        return _image(fields.need_object("image_url"))
+        return _image(fields.need_object("image_url"), hosts)
     if kind != "input_audio":
         return TextPart(fields.need_string(kind))
     audio = fields.need_object("input_audio")
@@ -231,15 +249,29 @@ def _part(fields: Fields, role: str, kinds: Sequence[str]) -> TextPart | Encoded
     return EncodedAudio(data, audio.need_choice("format", INPUT_FORMATS), audio.path("data"))
 
 
-def _image(image: Fields) -> EncodedImage:
-    """A data URL (RFC 2397)."""
+def _image(image: Fields, hosts: Collection[str]) -> EncodedImage | LinkedImage:
+    """A data URL (RFC 2397), or a link to one of ``hosts``: a server that fetches whatever callers name is a proxy to
+    its own network."""
     image.only(("url", "detail"))
     param, url = image.path("url"), image.need_string("url")
     image.string("detail")
+    if url.lower().startswith(("http://", "https://")) and hosts:
+        return _linked(url, param, hosts)
     try:
         return EncodedImage(encoded_image(url), param)
     except ImageUrlError as error:
         raise bad_field(param, f"Invalid '{param}': {error}", error.code) from None
+
+
+def _linked(url: str, param: str, hosts: Collection[str]) -> LinkedImage:
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        host = None
+    if host not in hosts:
+        message = f"Invalid '{param}': images are fetched from {quoted(sorted(hosts))} only."
+        raise bad_field(param, message, "invalid_image_url")
+    return LinkedImage(url, param)
 
 
 def _unsupported_part(fields: Fields, kind: str, role: str, kinds: Sequence[str]) -> ApiError:

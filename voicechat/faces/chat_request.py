@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from voicechat.contract.cascade import ModelInfo
@@ -91,8 +91,9 @@ class ChatRequest:
     tools: ChatTools
 
 
-def parse_chat(body: object, model: ModelInfo, lookup: AudioLookup) -> ChatRequest:
-    """Check a JSON body. ``lookup`` gives the transcript of an earlier reply's audio id.
+def parse_chat(body: object, model: ModelInfo, lookup: AudioLookup, image_hosts: Collection[str] = ()) -> ChatRequest:
+    """Check a JSON body. ``lookup`` gives the transcript of an earlier reply's audio id; images may be on
+    ``image_hosts``.
 
     Raises :class:`ApiError` that names the first field that is wrong.
     """
@@ -109,7 +110,7 @@ def parse_chat(body: object, model: ModelInfo, lookup: AudioLookup) -> ChatReque
         fields.string(hint, max_length=512)
     return ChatRequest(
         audio=_audio(fields, model, stream),
-        messages=parse_messages(fields, lookup, model),
+        messages=parse_messages(fields, lookup, model, image_hosts),
         stream=stream,
         include_usage=_include_usage(fields, stream),
         latency_first=stream if latency_first is None else latency_first,
