@@ -107,7 +107,7 @@ def test_what_the_family_says_of_it(tmp_path: Path, whole: Any) -> None:
     (place,) = FAMILY.folders(model, thinks=True).values()
     assert isinstance(place, GivenFolder)
     facts = FAMILY.facts(model, {"model": place.path}, thinks=True)
-    assert facts.voices == ("chelsie", "ethan", "aiden") and facts.sees and facts.hears
+    assert facts.voices == ("ethan", "aiden", "chelsie") and facts.sees and facts.hears
     assert (facts.step_samples, facts.step_bytes, facts.extra_bytes) == (1920, 32, 30)
     assert facts.rows is not None and (facts.rows.width, facts.rows.begin) == (2048, "prompt")
     assert TalkerIds.of(config, 10).codec_eos == 2150
@@ -125,7 +125,7 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
         facts({"model_type": "llama"})
     with pytest.raises(FamilyError, match="without a voice"):
         facts({**CONFIG, "enable_audio_output": False})
-    with pytest.raises(FamilyError, match="no voice bob; there are chelsie"):
+    with pytest.raises(FamilyError, match="no voice bob; there are ethan, aiden, chelsie"):
         facts(CONFIG, voices=("bob",))
     with pytest.raises(FamilyError, match="name a folder"):
         FAMILY.folders(QwenOmniSettings(), thinks=True)

@@ -21,6 +21,8 @@ from voicechat.models.qwen_common.config import CheckpointError, read_config
 from voicechat.models.qwen_common.settings import SYSTEM_PROMPT, QwenOmniSettings, offered_voices, source_folder
 
 MODEL_TYPE = "qwen3_omni_moe"
+_VOICE = "ethan"
+"""What the published model speaks with if it is not told."""
 
 
 class Qwen3OmniFamily:
@@ -46,7 +48,7 @@ class Qwen3OmniFamily:
             raise FamilyError(f"{folder} is a model without a voice: take the one named Instruct")
         text = config["thinker_config"]["text_config"]
         speakers = {name.lower(): number for name, number in talker["speaker_id"].items()}
-        voices = offered_voices(model, speakers)
+        voices = offered_voices(model, speakers, _VOICE)
         given = {"folder": str(folder), "dtype": model.dtype, "random": model.random_weights}
         groups = talker["num_code_groups"]
         samples = 1

@@ -92,9 +92,12 @@ def download(repository: str, revision: str, folder: Path) -> None:
         ) from error
 
 
-def offered_voices(model: QwenOmniSettings, known: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the voices to offer. Raises FamilyError for one that the model does not have."""
-    names = tuple(known)
+def offered_voices(model: QwenOmniSettings, known: Mapping[str, Any], first: str) -> tuple[str, ...]:
+    """Names of the voices to offer. Raises FamilyError for one that the model does not have.
+
+    ``first``: the published model's own default; a table in a JSON file has no order that could say it.
+    """
+    names = (*(name for name in known if name == first), *sorted(name for name in known if name != first))
     wrong = [name for name in model.voices if name not in known]
     if wrong or not names:
         raise FamilyError(f"model.voices: there is no voice {', '.join(wrong)}; there are {', '.join(names)}")
