@@ -26,8 +26,9 @@ _NOT_INSTALLED = ("could not import", "not installed", "is missing")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--slow``."""
+    """``--slow``, and how long fuzzers may go on."""
     parser.addoption("--slow", action="store_true", help="also run the tests that are marked as slow")
+    parser.addoption("--minutes", type=float, default=0.0, help="of each fuzzer; unset: a short form of it")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,15 +13,12 @@ import aiohttp
 import numpy as np
 from aiohttp import web
 from openai import AsyncOpenAI
-from openai.types.realtime import RealtimeServerEvent
-from pydantic import TypeAdapter
 
+from tests.protocol import check_server_event
 from tests.speech import silence, voice
 from voicechat.faces import realtime_ws
 from voicechat.faces.app import FaceSettings, create_app
 from voicechat.media.resample import to_pcm
-
-SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 
 
 def pcm(sound: np.ndarray) -> str:
@@ -107,7 +104,7 @@ class Raw:
                 message = await self.ws.receive()
                 assert message.type is aiohttp.WSMsgType.TEXT, (message, self.kinds())
                 event = json.loads(message.data)
-                SERVER_EVENT.validate_python(event)
+                check_server_event(event)
                 self.events.append(event)
 
     async def closed(self) -> int:

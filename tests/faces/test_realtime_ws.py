@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tests.cascade_double import TONE_LEVEL, DoubleCascade, tone
+from tests.protocol import check_server_event
 from tests.speech import rms, silence, voice
-from tests.ws_server import SERVER_EVENT, pcm, spoken
+from tests.ws_server import pcm, spoken
 from voicechat.media import g711
 from voicechat.media.resample import to_pcm
 
@@ -26,7 +27,7 @@ async def test_three_spoken_turns_with_the_openai_client(serve_ws):
             await connection.input_audio_buffer.append(audio=pcm(spoken()))
             audio, transcript = b"", ""
             async for event in connection:
-                SERVER_EVENT.validate_python(event.to_dict())
+                check_server_event(event.to_dict())
                 if event.type == "response.output_audio.delta":
                     audio += base64.b64decode(event.delta)
                 elif event.type == "response.output_audio_transcript.delta":

@@ -12,10 +12,9 @@ import pytest
 from aiohttp import web
 from aiortc import RTCSessionDescription
 from openai import AsyncOpenAI
-from openai.types.realtime import RealtimeServerEvent
-from pydantic import TypeAdapter
 
 from tests.cascade_double import TONE_HZ, TONE_LEVEL, DoubleCascade
+from tests.protocol import check_server_event
 from tests.rtc_client import Client
 from tests.speech import rms, silence, voice
 from voicechat.faces import client_secrets, realtime_ws, webrtc
@@ -23,7 +22,6 @@ from voicechat.faces.errors import error_middleware
 from voicechat.media.ice import IceSettings
 from voicechat.media.rtc import PeerSettings
 
-SERVER_EVENT = TypeAdapter(RealtimeServerEvent)
 LOOPBACK = IceSettings(interfaces=("none",), loopback=True)
 
 
@@ -52,7 +50,7 @@ class Server:
         for client in self.clients:
             await client.close()
             for event in client.events:
-                SERVER_EVENT.validate_python(event)
+                check_server_event(event)
         await self.runner.cleanup()
         await self.http.close()
         assert len(self.table) == 0

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tests.cascade_double import DoubleCascade
+from tests.protocol import check_server_event
 from tests.speech import silence
-from tests.ws_server import SERVER_EVENT
 from voicechat.contract.requests import TextPart
 from voicechat.contract.sound import FRAME_SAMPLES
 from voicechat.faces.webrtc_session import VoiceSession
@@ -24,7 +24,7 @@ async def close(session: VoiceSession, events: list[dict]) -> None:
     session.on_closed("test over")
     await asyncio.wait_for(session.wait_closed(), 5)
     for event in events:
-        SERVER_EVENT.validate_python(event)
+        check_server_event(event)
 
 
 class Bench:

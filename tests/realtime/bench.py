@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from openai.types.realtime import RealtimeServerEvent
-from pydantic import TypeAdapter
 
+from tests.protocol import check_server_event
 from voicechat.contract.cascade import ModelInfo
 from voicechat.contract.errors import CascadeError
 from voicechat.contract.events import AudioDelta, Finished, FinishReason, StageTimes, TextDelta, Usage
@@ -39,7 +38,6 @@ from voicechat.realtime.session import Session, SessionLimits
 from voicechat.realtime.settings import SessionConfig
 from voicechat.realtime.turn_state import TurnState
 
-SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 MODEL = ModelInfo("double", ("anna", "ben"), "anna", sees=False, context_tokens=2048, created=0)
 QUIET = np.zeros(FRAME_SAMPLES, np.float32)
 LOUD = np.full(FRAME_SAMPLES, 0.1, np.float32)
@@ -88,7 +86,7 @@ class Bench:
             match output:
                 case Send(event) | SendWithAudio(event, _):
                     sent = json.dumps(event, ensure_ascii=False, allow_nan=False).encode()
-                    SERVER_EVENT.validate_python(json.loads(sent))
+                    check_server_event(json.loads(sent))
                     self.events.append(event)
                     if event["type"] == "conversation.item.truncated" and not self.truncating:
                         assert event["audio_end_ms"] * 24 <= self.clocked.get(event["item_id"], 0), "was never heard"

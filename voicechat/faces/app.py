@@ -11,7 +11,7 @@ from aiohttp import web
 
 from voicechat.contract.cascade import Cascade
 from voicechat.contract.provenance import FileSigner
-from voicechat.faces import auth, client_secrets, health, metrics, models, page, realtime_ws, voices
+from voicechat.faces import auth, client_secrets, health, metrics, models, openapi, page, realtime_ws, voices
 from voicechat.faces.audio_store import MAX_REPLIES, TTL_S, AudioStore
 from voicechat.faces.chat import ChatFace, ChatLimits
 from voicechat.faces.errors import error_middleware
@@ -145,6 +145,7 @@ def create_app(
     realtime_ws.setup(app, cascade, realtime)
     for extend in extensions:
         extend(app, cascade)
+    openapi.setup(app, cascade.model, keyed=bool(ring))
     if settings.web_dir is not None:
         page.setup(app, settings.web_dir)
     return app

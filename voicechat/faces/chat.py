@@ -27,8 +27,10 @@ from voicechat.faces.body import read_json
 from voicechat.faces.chat_messages import decode_messages, has_media
 from voicechat.faces.chat_reply import DONE, ReplyShape, details_object, sse
 from voicechat.faces.chat_request import ChatRequest, parse_chat
+from voicechat.faces.chat_schema import operation
 from voicechat.faces.errors import SERVER, ApiError, from_cascade, internal_error, json_response
 from voicechat.faces.linked_images import LinkedImages
+from voicechat.faces.operation import documented
 from voicechat.media.encode import encode
 
 log = logging.getLogger(__name__)
@@ -82,6 +84,7 @@ class ChatFace:
         app.on_cleanup.append(lambda _: self._linked.close())
         app.router.add_post(PATH, self.post)
 
+    @documented(operation)
     async def post(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
         body = await read_json(request, self._workers)

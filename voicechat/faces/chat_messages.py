@@ -67,6 +67,11 @@ class DraftMessage:
     parts: tuple[DraftPart, ...]
 
 
+def parts_of(role: str, *, sees: bool) -> tuple[str, ...]:
+    """Types of the parts that a message of ``role`` may have."""
+    return _SEEING if sees and role == "user" else _PARTS[role]
+
+
 def parse_messages(
     fields: Fields, lookup: Callable[[str], str | None], model: ModelInfo, image_hosts: Collection[str] = ()
 ) -> tuple[DraftMessage, ...]:
@@ -228,7 +233,7 @@ def _content(fields: Fields, role: str, hosts: Hosts = None) -> tuple[DraftPart,
         raise bad_field(
             param, f"Invalid '{param}': empty array. Expected an array with minimum length 1.", "empty_array"
         )
-    kinds = _SEEING if hosts is not None and role == "user" else _PARTS[role]
+    kinds = parts_of(role, sees=hosts is not None)
     return tuple(
         _part(Fields(part, f"{param}[{index}]"), role, kinds, hosts or ()) for index, part in enumerate(content)
     )

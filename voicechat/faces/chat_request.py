@@ -20,7 +20,7 @@ MAX_STOP_LENGTH = 256
 SMALLEST_TOP_P = 1e-6
 """Stands for ``top_p`` 0, which OpenAI allows and engines don't: only the likeliest token is left either way."""
 
-_SERVED = {
+SERVED = {
     "audio",
     "include_details",
     "latency_first",
@@ -41,7 +41,9 @@ _SERVED = {
     "top_p",
     "user",
 }
-_IGNORABLE: dict[str, tuple[object, ...]] = {
+"""Fields that are read."""
+
+IGNORABLE: dict[str, tuple[object, ...]] = {
     "frequency_penalty": (0,),
     "function_call": ("none",),
     "functions": ([],),
@@ -62,7 +64,7 @@ _IGNORABLE: dict[str, tuple[object, ...]] = {
 }
 """Fields that no model here can honour, and the values of each that ask for nothing (``null`` always does)."""
 
-_HINTS = {"prompt_cache_key", "prompt_cache_retention", "safety_identifier"}
+HINTS = {"prompt_cache_key", "prompt_cache_retention", "safety_identifier"}
 """Fields that are only hints to OpenAI's own service: they are checked and change nothing."""
 
 AudioLookup = Callable[[str], str | None]
@@ -106,7 +108,7 @@ def parse_chat(body: object, model: ModelInfo, lookup: AudioLookup, image_hosts:
     latency_first = fields.boolean("latency_first")
     fields.boolean("store")
     fields.string("user")
-    for hint in _HINTS:
+    for hint in HINTS:
         fields.string(hint, max_length=512)
     return ChatRequest(
         audio=_audio(fields, model, stream),
@@ -124,15 +126,15 @@ def parse_chat(body: object, model: ModelInfo, lookup: AudioLookup, image_hosts:
 def _check_names(fields: Fields) -> None:
     for name in fields.names():
         value = fields.get(name)
-        if name in _SERVED or name in _HINTS:
+        if name in SERVED or name in HINTS:
             continue
-        if name not in _IGNORABLE:
+        if name not in IGNORABLE:
             shown = name[:64]
             message = f"Unrecognized request argument supplied: {shown}"
             raise ApiError(400, message, param=shown, code="unknown_parameter")
-        if value is None or any(value == nothing and _same_kind(value, nothing) for nothing in _IGNORABLE[name]):
+        if value is None or any(value == nothing and _same_kind(value, nothing) for nothing in IGNORABLE[name]):
             continue
-        if _IGNORABLE[name] and isinstance(value, int | float | str):
+        if IGNORABLE[name] and isinstance(value, int | float | str):
             raise unsupported_value(name, str(value)[:64])
         message = f"Unsupported parameter: '{name}' is not supported with this model."
         raise bad_field(name, message, "unsupported_parameter")

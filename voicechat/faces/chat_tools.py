@@ -10,7 +10,7 @@ from voicechat.faces.fields import Fields, bad_field, wrong_type
 
 MAX_TOOLS = 128
 MAX_NAME = 64
-_CHOICES = ("none", "auto", "required")
+CHOICES = ("none", "auto", "required")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def parse_tools(fields: Fields) -> ChatTools:
         return ChatTools(tools, "required", _named(fields.need_object("tool_choice"), tools))
     if not isinstance(chosen, str):
         raise wrong_type("tool_choice", "one of a string or an object", chosen)
-    match fields.need_choice("tool_choice", _CHOICES):
+    match fields.need_choice("tool_choice", CHOICES):
         case "none":
             return ChatTools(tools, "none")
         case "required":

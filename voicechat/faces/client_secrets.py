@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from voicechat.contract.cascade import Cascade
+from voicechat.contract.cascade import Cascade, ModelInfo
 from voicechat.faces.errors import ApiError, json_response
 from voicechat.faces.keys import KEY, Key
+from voicechat.faces.operation import JSON, TEXT, Operation, Reply, documented, nullable, one_of, struct, whole
 from voicechat.realtime.client_events import load_json
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.fields import Fields
+from voicechat.realtime.session_schema import session_schema
 from voicechat.realtime.settings import SessionConfig
 
 PREFIX = "ek_"
@@ -61,6 +63,21 @@ class ClientSecrets:
         return secret if secret is not None and self._clock() < secret.expires_at else None
 
 
+def _operation(model: ModelInfo) -> Operation:
+    seconds = {"type": "integer", "minimum": MIN_SECONDS, "maximum": MAX_SECONDS}
+    after = struct({"anchor": nullable(one_of(("created_at",))), "seconds": nullable(seconds)})
+    asked = struct({"expires_after": nullable(after), "session": nullable(session_schema(model))})
+    made = whole({"value": TEXT, "expires_at": {"type": "integer"}, "session": {"type": "object"}})
+    return Operation(
+        "A short-lived key for a realtime session, which is to be as `session` says",
+        {200: Reply("The key.", {JSON: made})},
+        errors=(400, 413),
+        body={JSON: asked},
+        body_required=False,
+        examples={"a minute": {"expires_after": {"anchor": "created_at", "seconds": 60}}},
+    )
+
+
 SECRETS = web.AppKey("client_secrets", ClientSecrets)
 
 
@@ -68,6 +85,7 @@ def setup(app: web.Application, cascade: Cascade, instructions: str = "") -> Cli
     """Add the route, and the store as ``app[SECRETS]``."""
     store = app[SECRETS] = ClientSecrets()
 
+    @documented(_operation)
     async def create(request: web.Request) -> web.Response:
         body = await _read_json(request)
         model = cascade.model

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, Overloaded, StageFailed
@@ -117,6 +118,10 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         if error.status < 400:
             raise
         return from_http(error, request).response()
+    except HttpProcessingError as error:  # found in the body: a chunk, or a header of one of its parts
+        reason = error.message.strip().splitlines()
+        message = f"The body is malformed: {reason[0] if reason else 'it is no HTTP'}"
+        return ApiError(400, message, code="invalid_body").response()
     except Exception:
         # The outermost frame of a request: whatever a bug raises must become this caller's error and nobody else's.
         log.exception("%s %s failed", request.method, request.path)

@@ -17,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from voicechat.faces.keys import face_of
+from voicechat.faces.operation import TEXT, Operation, Reply, documented
 
 PREFIX = "voicechat"
 LATENCIES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -101,6 +102,7 @@ def setup(app: web.Application) -> Metrics:
     """Add the route, and the metrics as ``app[METRICS]``."""
     metrics = app[METRICS] = Metrics()
 
+    @documented(Operation("All metrics", {200: Reply("Prometheus's text format.", {CONTENT_TYPE_LATEST: TEXT})}))
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from voicechat.contract.cascade import Cascade, ModelInfo, Watermark
 from voicechat.faces.errors import ApiError, json_response
+from voicechat.faces.operation import JSON, TEXT, Operation, Reply, Schema, array, documented, one_of, struct, whole
 
 OWNER = "voicechat"
 
@@ -34,6 +35,39 @@ def watermark_object(watermark: Watermark | None) -> dict[str, Any]:
     return {"enabled": True, "payload": watermark.payload, "key_id": watermark.key_id}
 
 
+def _schema(model: ModelInfo) -> Schema:
+    mark = struct(
+        {
+            "enabled": {"type": "boolean"},
+            "payload": {"type": "integer", "minimum": 0, "maximum": 0xFFFF},
+            "key_id": TEXT,
+        },
+        ("enabled",),
+    )
+    return whole(
+        {
+            "id": {"const": model.name},
+            "object": {"const": "model"},
+            "created": {"type": "integer"},
+            "owned_by": TEXT,
+            "input_modalities": array(one_of(("text", "audio", "image"))),
+            "output_modalities": array(one_of(("text", "audio"))),
+            "voices": array(one_of(model.voices)),
+            "default_voice": one_of(model.voices),
+            "watermark": mark,
+        }
+    )
+
+
+def _list_operation(model: ModelInfo) -> Operation:
+    listed = whole({"object": {"const": "list"}, "data": array(_schema(model))})
+    return Operation("The models, of which there is one", {200: Reply("The list.", {JSON: listed})})
+
+
+def _get_operation(model: ModelInfo) -> Operation:
+    return Operation("One model", {200: Reply("The model.", {JSON: _schema(model)})}, errors=(404,))
+
+
 def no_such_model(name: str) -> ApiError:
     """The error for a model that is not served."""
     return ApiError(404, f"The model '{name}' does not exist.", param="model", code="model_not_found")
@@ -42,9 +76,11 @@ def no_such_model(name: str) -> ApiError:
 def setup(app: web.Application, cascade: Cascade) -> None:
     """Add both routes."""
 
+    @documented(_list_operation)
     async def list_models(_: web.Request) -> web.Response:
         return json_response({"object": "list", "data": [model_object(cascade.model)]})
 
+    @documented(_get_operation)
     async def get_model(request: web.Request) -> web.Response:
         name = request.match_info["id"]
         if name != cascade.model.name:

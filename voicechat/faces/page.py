@@ -7,6 +7,8 @@ from pathlib import Path
 
 from aiohttp import web
 
+from voicechat.faces.operation import PAGE, documented
+
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -37,6 +39,7 @@ def setup(app: web.Application, web_dir: Path) -> None:
         inside = path.is_relative_to(root) and not any(part.startswith(".") for part in path.relative_to(root).parts)
         return path if inside and path.suffix in _TYPES and path.is_file() else None
 
+    @documented(PAGE)
     async def serve(request: web.Request) -> web.StreamResponse:
         name = request.match_info.get("path", "index.html")
         path = await asyncio.get_running_loop().run_in_executor(None, find, name)

@@ -21,6 +21,19 @@ from aiohttp import BodyPartReader, web
 from voicechat.contract.cascade import Cascade
 from voicechat.contract.provenance import CannotCheck, Credential, MarkReport, MarkSpan, Provenance
 from voicechat.faces.errors import SERVER, ApiError, json_response
+from voicechat.faces.operation import (
+    JSON,
+    TEXT,
+    Operation,
+    Reply,
+    Schema,
+    array,
+    documented,
+    nullable,
+    one_of,
+    struct,
+    whole,
+)
 
 PATH = "/v1/content_provenance_checks"
 MARK_TYPE = "voicechat_watermark"
@@ -47,6 +60,54 @@ class CheckLimits:
     disconnect_poll_s: float = 0.2
 
 
+_NUMBER: Schema = {"type": "number"}
+_OUTCOME = one_of(("detected", "not_detected"))
+_CREDENTIAL = whole(
+    {
+        "type": {"const": "c2pa"},
+        "outcome": _OUTCOME,
+        "validation_state": nullable(TEXT),
+        "issuer": nullable(TEXT),
+        "model": nullable(TEXT),
+        "generated_at": {},
+        "watermark_payload": nullable({"type": "integer"}),
+    }
+)
+_MARK = struct(
+    {
+        "type": {"const": MARK_TYPE},
+        "outcome": _OUTCOME,
+        "payload": nullable({"type": "integer"}),
+        "key_id": nullable(TEXT),
+        "made_here": {"type": "boolean"},
+        "p_value": nullable(_NUMBER),
+        "duration": _NUMBER,
+        "spans": array(struct({"start": _NUMBER, "end": _NUMBER}, ("start", "end"), more=True)),
+        "scores": array(_NUMBER),
+    },
+    ("type", "outcome", "payload", "key_id", "made_here", "p_value", "duration", "spans"),
+)
+_OPERATION = Operation(
+    "Whether a file's sound was made here",
+    {
+        200: Reply(
+            "What was found: signed metadata and our own mark.",
+            {
+                JSON: whole(
+                    {
+                        "object": {"const": "content_provenance_check"},
+                        "created_at": {"type": "integer"},
+                        "results": array({"anyOf": [_CREDENTIAL, _MARK]}, minItems=2, maxItems=2),
+                    }
+                )
+            },
+        )
+    },
+    errors=(400, 408, 413, 415),
+    body={"multipart/form-data": struct({"file": {"type": "string", "format": "binary"}}, ("file",))},
+)
+
+
 class ProvenanceFace:
     """The handler of the route."""
 
@@ -60,6 +121,7 @@ class ProvenanceFace:
         """Add the route."""
         app.router.add_post(PATH, self.post)
 
+    @documented(_OPERATION)
     async def post(self, request: web.Request) -> web.Response:
         """Answer one request."""
         if self._checker is None:

@@ -20,13 +20,15 @@ from voicechat.faces import sideband
 from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import allowed_origin, credential
 from voicechat.faces.client_secrets import SECRETS, ClientSecrets
-from voicechat.faces.errors import ApiError
+from voicechat.faces.errors import ApiError, json_response
+from voicechat.faces.operation import JSON, TEXT, Operation, Reply, documented
 from voicechat.faces.realtime_share import LoopShare, loop_share
 from voicechat.faces.realtime_shell import Shell, detecting, new_id
 from voicechat.media.detectors import Detectors
 from voicechat.media.wire import WireDecoder, WireEncoder
 from voicechat.realtime.client_events import AudioAppend, ClientEvent, parse_event
 from voicechat.realtime.errors import ClientError
+from voicechat.realtime.event_schema import protocol_schema
 from voicechat.realtime.outbox import BeginAudio, Event, Place
 from voicechat.realtime.session import Session, SessionLimits
 from voicechat.realtime.settings import SessionConfig
@@ -181,6 +183,14 @@ class WsTransport:
             self.send({"type": kind, "event_id": new_id("event"), **place.fields(), "delta": data})
 
 
+_OPERATION = Operation(
+    "A realtime session, or with `call_id` a second way into a live call, over WebSocket",
+    {101: Reply("The WebSocket: events as JSON texts in both directions, by /v1/realtime/schema.")},
+    errors=(400, 401, 403, 404, 426, 429, 503),
+    query={"model": TEXT, "intent": TEXT, "call_id": TEXT},
+)
+
+
 class WsFace:
     """All WebSocket sessions of the process."""
 
@@ -206,6 +216,7 @@ class WsFace:
     def __len__(self) -> int:
         return len(self._live) - self._aside
 
+    @documented(_OPERATION)
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One session, from handshake to close."""
         await self._share.turn()
@@ -381,6 +392,13 @@ def setup(app: web.Application, cascade: Cascade, settings: WsSettings | None = 
     async def on_shutdown(_: web.Application) -> None:
         await face.close()
 
+    schema = _encoder.encode(protocol_schema(cascade.model))
+
+    @documented(Operation("A JSON Schema of all realtime events", {200: Reply("It.", {JSON: {"type": "object"}})}))
+    async def events(_: web.Request) -> web.Response:
+        return json_response(schema)
+
     app.router.add_get("/v1/realtime", face.handle)
+    app.router.add_get("/v1/realtime/schema", events)
     app.on_shutdown.append(on_shutdown)
     return face

@@ -32,7 +32,23 @@ from voicechat.faces.chat_reply import sse
 from voicechat.faces.errors import ApiError, from_cascade, internal_error
 from voicechat.faces.fields import Fields, bad_field
 from voicechat.faces.models import no_such_model
-from voicechat.faces.voices import read_voice
+from voicechat.faces.operation import (
+    BINARY,
+    ERROR,
+    JSON,
+    SSE,
+    TEXT,
+    Operation,
+    Reply,
+    Schema,
+    documented,
+    events,
+    nullable,
+    one_of,
+    struct,
+    whole,
+)
+from voicechat.faces.voices import read_voice, voice_schema
 from voicechat.media.encode import FORMATS, stream_encoder
 
 log = logging.getLogger(__name__)
@@ -91,6 +107,44 @@ def parse_speech(body: object, model: ModelInfo) -> SpeechOptions:
     )
 
 
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_USAGE = whole(dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), _COUNT))
+_DELTA = whole({"type": {"const": "speech.audio.delta"}, "audio": TEXT})
+_DONE = whole({"type": {"const": "speech.audio.done"}, "usage": _USAGE})
+_FAILED = whole({"type": {"const": "error"}, **ERROR["properties"]})
+
+
+def _operation(model: ModelInfo) -> Operation:
+    kinds = sorted({FORMATS[name].media_type for name in RESPONSE_FORMATS.values()})
+    models: Schema = {"anyOf": [one_of((model.name,)), {"type": "string", "pattern": f"^({_OPENAI_MODELS.pattern})$"}]}
+    properties: dict[str, Schema] = {
+        "model": models,
+        "input": {"type": "string", "minLength": 1, "maxLength": MAX_INPUT, "pattern": "\\S"},
+        "voice": voice_schema(model),
+        "instructions": nullable({"type": "string", "maxLength": MAX_INSTRUCTIONS}),
+        "latency_first": nullable({"type": "boolean"}),
+        "response_format": nullable(one_of(tuple(RESPONSE_FORMATS))),
+        "seed": nullable({"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}),
+        "speed": nullable({"type": "number", "minimum": MIN_SPEED, "maximum": MAX_SPEED}),
+        "stream_format": nullable(one_of(("audio", "sse"))),
+    }
+    assert properties.keys() == set(_NAMES)
+    return Operation(
+        "A given text, spoken",
+        {
+            200: Reply(
+                "The sound, sent as it is made; with `stream_format: sse` as events, of type `speech.audio.delta`, "
+                "`speech.audio.done` or `error`.",
+                {**dict.fromkeys(kinds, BINARY), SSE: events(_DELTA, _DONE, _FAILED)},
+            )
+        },
+        errors=(400, 404, 413, 415),
+        body={JSON: struct(properties, ("model", "input", "voice"))},
+        examples={"short": {"model": model.name, "input": "Hello there.", "voice": model.default_voice}},
+        description="A text in which nothing can be spoken is refused.",
+    )
+
+
 class SpeechFace:
     """The handler of the route; ``workers`` encode."""
 
@@ -113,6 +167,7 @@ class SpeechFace:
         """Add the route."""
         app.router.add_post(PATH, self.post)
 
+    @documented(_operation)
     async def post(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
         options = parse_speech(await read_json(request, self._workers), self._cascade.model)

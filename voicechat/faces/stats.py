@@ -5,24 +5,42 @@
 
 from __future__ import annotations
 
+import math
+
 from aiohttp import web
 
 from voicechat.contract.cascade import Operations
+from voicechat.faces.errors import ApiError
 from voicechat.faces.looplag import LoopLag
+from voicechat.faces.operation import JSON, Operation, Reply, documented
+
+_SECONDS = {"type": "number", "minimum": 0}
+_STATS = Operation("How the server is doing", {200: Reply("Its figures.", {JSON: {"type": "object"}})})
+_PROFILE = Operation(
+    "Where the time goes in the next seconds; only where the server allows it",
+    {200: Reply("By stage.", {JSON: {"type": "object"}})},
+    errors=(400,),
+    query={"seconds": _SECONDS, "gpu_seconds": _SECONDS},
+    required_query=("seconds", "gpu_seconds"),
+)
 
 
 def setup(app: web.Application, operations: Operations, lag: LoopLag, *, profiling: bool = False) -> None:
     """Add the routes."""
 
+    @documented(_STATS)
     async def stats(_: web.Request) -> web.Response:
         lags = {"p50": lag.percentile_ms(50), "p99": lag.percentile_ms(99)}
         return web.json_response({**operations.stats(), "loop_lag_ms": lags})
 
+    @documented(_PROFILE)
     async def profile(request: web.Request) -> web.Response:
         try:
             seconds, gpu_seconds = (float(request.query[name]) for name in ("seconds", "gpu_seconds"))
         except (KeyError, ValueError):
-            raise web.HTTPBadRequest(text="seconds and gpu_seconds are needed, as numbers") from None
+            raise ApiError(400, "'seconds' and 'gpu_seconds' are needed, as numbers.", code="invalid_value") from None
+        if not (0 <= seconds < math.inf and 0 <= gpu_seconds < math.inf):
+            raise ApiError(400, "'seconds' and 'gpu_seconds' are numbers from 0.", code="invalid_value")
         return web.json_response(await operations.profile(min(seconds, 30.0), min(gpu_seconds, 5.0)))
 
     app.router.add_get("/v1/stats", stats)

@@ -13,7 +13,8 @@ from aiohttp import web
 from voicechat.contract.cascade import Cascade, ModelInfo
 from voicechat.faces.errors import ApiError, json_response
 from voicechat.faces.fields import Fields, bad_field, quoted, wrong_type
-from voicechat.realtime.settings import served_voice
+from voicechat.faces.operation import JSON, TEXT, Operation, Reply, Schema, array, documented, one_of, struct
+from voicechat.realtime.settings import PRESET_VOICES, served_voice
 
 
 def voice_object(model: ModelInfo, voice: str) -> dict[str, Any]:
@@ -58,6 +59,40 @@ def read_voice(fields: Fields, model: ModelInfo) -> str:
     return voice
 
 
+def voice_schema(model: ModelInfo) -> Schema:
+    """What :func:`read_voice` reads."""
+    name = one_of(tuple(dict.fromkeys((*model.voices, *PRESET_VOICES))))
+    return {"anyOf": [name, struct({"id": name}, ("id",))]}
+
+
+def _object_schema(model: ModelInfo) -> Schema:
+    always = {
+        "id": one_of(model.voices),
+        "object": {"const": "voice"},
+        "created_at": {"type": "integer"},
+        "model": {"const": model.name},
+        "default": {"type": "boolean"},
+        "name": TEXT,
+    }
+    return struct({**always, "description": TEXT, "gender": TEXT, "language": TEXT}, tuple(always))
+
+
+def _list_operation(model: ModelInfo) -> Operation:
+    fields = {
+        "object": {"const": "list"},
+        "data": array(_object_schema(model)),
+        "voices": array(_object_schema(model)),
+        "first_id": TEXT,
+        "last_id": TEXT,
+        "has_more": {"const": False},
+    }
+    return Operation("All voices", {200: Reply("The list.", {JSON: struct(fields, tuple(fields))})})
+
+
+def _get_operation(model: ModelInfo) -> Operation:
+    return Operation("One voice", {200: Reply("The voice.", {JSON: _object_schema(model)})}, errors=(404,))
+
+
 def no_such_voice(name: str) -> ApiError:
     """The error for a voice that is not served."""
     return ApiError(404, f"The voice '{name}' does not exist.", param="voice", code="voice_not_found")
@@ -66,9 +101,11 @@ def no_such_voice(name: str) -> ApiError:
 def setup(app: web.Application, cascade: Cascade) -> None:
     """Add the routes."""
 
+    @documented(_list_operation)
     async def list_voices(_: web.Request) -> web.Response:
         return json_response(voice_list(cascade.model))
 
+    @documented(_get_operation)
     async def get_voice(request: web.Request) -> web.Response:
         name = request.match_info["id"]
         if name not in cascade.model.voices:

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 
 from aiohttp import BodyPartReader, web
 
-from voicechat.contract.cascade import Cascade
+from voicechat.contract.cascade import Cascade, ModelInfo
 from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import credential
 from voicechat.faces.client_secrets import SECRETS
 from voicechat.faces.errors import SERVER, ApiError, json_response
+from voicechat.faces.operation import JSON, TEXT, Operation, Reply, Schema, array, documented, one_of, struct
 from voicechat.faces.realtime_share import LoopShare, loop_share
 from voicechat.faces.realtime_shell import detecting, new_id
 from voicechat.faces.sideband import CALLS
@@ -33,6 +34,7 @@ from voicechat.media.rtc import MAX_OFFER_BYTES, BadOffer, NoAddress, Peer, Peer
 from voicechat.realtime.client_events import load_json
 from voicechat.realtime.errors import ClientError
 from voicechat.realtime.session import SessionLimits
+from voicechat.realtime.session_schema import session_schema
 from voicechat.realtime.settings import SessionConfig
 
 MAX_SESSION_BYTES = 64 * 1024
@@ -191,11 +193,61 @@ class _Handler:
         self._forget()
 
 
+_SDP = "application/sdp"
+
+
+def _offers(session: Schema | None) -> dict[str, Schema]:
+    """The bodies that an offer may come in; ``session`` where one may come with it."""
+    parts = {"sdp": TEXT} | ({} if session is None else {"session": session})
+    return {_SDP: TEXT, "multipart/form-data": struct(parts, ("sdp",), more=True)}
+
+
+def _create_operation(model: ModelInfo) -> Operation:
+    return Operation(
+        "A call over WebRTC, by an SDP offer",
+        {201: Reply("The SDP answer.", {_SDP: TEXT}, {"Location": "Path of the call."})},
+        errors=(400, 401, 413, 415),
+        body=_offers(session_schema(model)),
+    )
+
+
+_RENEW = Operation(
+    "A later offer of a live call: an ICE restart, other directions, or a connection made anew",
+    {200: Reply("The SDP answer.", {_SDP: TEXT})},
+    errors=(400, 401, 404, 413, 415, 429, 503),
+    body=_offers(None),
+)
+_MISPLACED = Operation("Nothing: offers are posted to /v1/realtime/calls", {}, errors=(400, 401))
+_ICE_SERVERS = Operation(
+    "STUN and TURN servers to use",
+    {
+        200: Reply(
+            "The servers, for an RTCPeerConnection.",
+            {
+                JSON: struct(
+                    {
+                        "ice_servers": array(
+                            struct({"urls": array(TEXT), "username": TEXT, "credential": TEXT}, ("urls",))
+                        ),
+                        "ice_transport_policy": one_of(("relay", "all")),
+                        "ttl": {"type": "integer"},
+                    },
+                    ("ice_servers", "ice_transport_policy", "ttl"),
+                )
+            },
+        )
+    },
+    errors=(401,),
+)
+_HANG_UP = Operation("The end of a call", {200: Reply("It has ended.")}, errors=(401, 404))
+
+
 def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> CallTable:
     """Add this face's routes to ``app``; its calls end when the application shuts down."""
     table = CallTable(cascade, settings, admission(app), loop_share(app))
     app[CALLS] = table.session
 
+    @documented(_create_operation)
     async def create(request: web.Request) -> web.Response:
         offer, session = await _read_offer(request)
         table.check()
@@ -212,6 +264,7 @@ def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> Call
         location = {"Location": f"/v1/realtime/calls/{call_id}"}
         return web.Response(status=201, text=answer, content_type="application/sdp", headers=location)
 
+    @documented(_RENEW)
     async def renew(request: web.Request) -> web.Response:
         offer, session = await _read_offer(request)
         if session is not None:
@@ -227,10 +280,12 @@ def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> Call
             raise ApiError(404, "There is no such call.", code="call_not_found", param="call_id")
         return web.Response(text=answer, content_type="application/sdp")
 
+    @documented(_MISPLACED)
     async def misplaced(request: web.Request) -> web.Response:
         message = "Offers are posted to /v1/realtime/calls; /v1/realtime itself speaks WebSocket."
         raise ApiError(400, message, code="wrong_url")
 
+    @documented(_ICE_SERVERS)
     async def ice_servers(_: web.Request) -> web.Response:
         now = time.time()
         servers = [server.to_dict(now) for server in settings.peer.ice.servers]
@@ -238,6 +293,7 @@ def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> Call
         found = {"ice_servers": servers, "ice_transport_policy": policy, "ttl": ice.TTL_S}
         return json_response(found, headers={"Cache-Control": "no-store"})
 
+    @documented(_HANG_UP)
     async def hang_up(request: web.Request) -> web.Response:
         if not table.hang_up(request.match_info["call_id"]):
             raise ApiError(404, "There is no such call.", code="call_not_found", param="call_id")

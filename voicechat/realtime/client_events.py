@@ -15,6 +15,7 @@ from voicechat.realtime.fields import Fields, wrong_type
 from voicechat.realtime.items import MAX_ID, decode_audio
 
 MAX_EVENT_ID = 512
+MAX_INDEX = 1 << 40
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 MAX_DEPTH_ERROR = "The message is nested too deeply."
 _SHORT = 256 << 10
@@ -219,4 +220,4 @@ def _body(value: object) -> Body:
 
 def _int(fields: Fields, name: str) -> int:
     fields.need(name)
-    return fields.integer(name, -(1 << 40), 1 << 40) or 0
+    return fields.integer(name, -MAX_INDEX, MAX_INDEX) or 0

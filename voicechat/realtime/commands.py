@@ -12,11 +12,10 @@ from voicechat.realtime.items import MAX_ID, Item, Part, parse_item
 from voicechat.realtime.outbox import EncodedClip
 from voicechat.realtime.recognition import Waiting
 from voicechat.realtime.response import Times
+from voicechat.realtime.settings import MAX_INPUT_ITEMS
 
 if TYPE_CHECKING:
     from voicechat.realtime.session import Session
-
-MAX_INPUT_ITEMS = 128
 
 
 class Commands:

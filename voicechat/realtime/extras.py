@@ -8,10 +8,10 @@ from voicechat.realtime.errors import ClientError
 from voicechat.realtime.fields import Fields, wrong_type
 
 KEPT = ("tracing", "truncation", "include", "reasoning")
-_INCLUDED = "item.input_audio_transcription.logprobs"
-_EFFORTS = ("minimal", "low", "medium", "high", "xhigh")
-_DELAYS = ("minimal", "low", "medium", "high", "xhigh")
-_TEXT = 4000
+INCLUDED = "item.input_audio_transcription.logprobs"
+EFFORTS = ("minimal", "low", "medium", "high", "xhigh")
+DELAYS = ("minimal", "low", "medium", "high", "xhigh")
+MAX_TEXT = 4000
 
 
 def read_kept(fields: Fields) -> dict[str, Any]:
@@ -19,8 +19,8 @@ def read_kept(fields: Fields) -> dict[str, Any]:
     if fields.get("tracing") not in (None, "auto"):
         tracing = Fields(fields.get("tracing"), fields.path("tracing"))
         tracing.only(("workflow_name", "group_id", "metadata"))
-        tracing.string("workflow_name", _TEXT)
-        tracing.string("group_id", _TEXT)
+        tracing.string("workflow_name", MAX_TEXT)
+        tracing.string("group_id", MAX_TEXT)
         tracing.object("metadata")
     if fields.get("truncation") not in (None, "auto", "disabled"):
         truncation = Fields(fields.get("truncation"), fields.path("truncation"))
@@ -33,12 +33,12 @@ def read_kept(fields: Fields) -> dict[str, Any]:
             limits.only(("post_instructions",))
             limits.integer("post_instructions", 0, 1 << 30)
     for index, name in enumerate(fields.array("include") or []):
-        if name != _INCLUDED:
+        if name != INCLUDED:
             param = f"{fields.path('include')}[{index}]"
-            raise ClientError(f"Invalid value for '{param}': only '{_INCLUDED}' is known.", param=param)
+            raise ClientError(f"Invalid value for '{param}': only '{INCLUDED}' is known.", param=param)
     if (reasoning := fields.object("reasoning")) is not None:
         reasoning.only(("effort",))
-        reasoning.choice("effort", _EFFORTS)
+        reasoning.choice("effort", EFFORTS)
     return {name: fields.get(name) for name in KEPT if fields.has(name)}
 
 
@@ -58,10 +58,10 @@ def read_transcription(fields: Fields) -> dict[str, Any] | None:
     if value is not None:
         value.only(("model", "language", "languages", "prompt", "keywords", "delay"))
         for name in ("model", "language", "prompt"):
-            value.string(name, _TEXT)
+            value.string(name, MAX_TEXT)
         for name in ("languages", "keywords"):
             for index, word in enumerate(value.array(name) or []):
                 if not isinstance(word, str):
                     raise wrong_type(f"{value.path(name)}[{index}]", "a string", word)
-        value.choice("delay", _DELAYS)
+        value.choice("delay", DELAYS)
     return fields.get("transcription")

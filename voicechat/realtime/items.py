@@ -23,6 +23,8 @@ MAX_AUDIO_BYTES = 15 << 20
 """Bytes of one base64 text of sound."""
 MAX_IMAGE_BYTES = 10 << 20
 """Bytes of one image."""
+MAX_IMAGE_URL = MAX_IMAGE_BYTES // 3 * 4 + 64
+DETAILS = ("auto", "low", "high", "original")
 
 PartType = Literal["input_text", "input_audio", "input_image", "output_text", "output_audio"]
 ItemType = Literal["message", "function_call", "function_call_output"]
@@ -186,8 +188,8 @@ def _part(fields: Fields, role: str, audio_format: AudioFormat, sees: bool) -> P
 
 def _image(fields: Fields) -> Part:
     fields.only(("type", "image_url", "detail"))
-    detail = fields.choice("detail", ("auto", "low", "high", "original")) or "auto"
-    url = fields.need_string("image_url", MAX_IMAGE_BYTES // 3 * 4 + 64)
+    detail = fields.choice("detail", DETAILS) or "auto"
+    url = fields.need_string("image_url", MAX_IMAGE_URL)
     try:
         image = decoded_image(encoded_image(url), MAX_IMAGE_BYTES)
     except ImageUrlError as error:

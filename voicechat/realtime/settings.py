@@ -28,13 +28,15 @@ PRESET_VOICES = (
 """Names that clients send by themselves; each stands for one of the model's own voices."""
 
 MIN_SPEED, MAX_SPEED = 0.25, 1.5
+MAX_INPUT_ITEMS = 128
+"""Items that one response is given in place of the conversation."""
 
-_SESSION = (
+SESSION_FIELDS = (
     "type", "object", "id", "expires_at", "model", "instructions", "voice", "latency_first", "output_modalities",
     "max_output_tokens", "tools", "tool_choice", "parallel_tool_calls", "tracing", "truncation", "include", "prompt",
     "reasoning", "audio",
 )  # fmt: skip
-_RESPONSE = (
+RESPONSE_FIELDS = (
     "audio", "conversation", "input", "instructions", "max_output_tokens", "metadata", "output_modalities",
     "parallel_tool_calls", "prompt", "reasoning", "tool_choice", "tools",
 )  # fmt: skip
@@ -125,7 +127,7 @@ class SessionConfig:
     def updated(self, session: object, model: ModelInfo, *, voice_locked: bool = False) -> SessionConfig:
         """This with the fields of a ``session`` object, which may be partial. Raises :class:`ClientError`."""
         fields = Fields(session, "session")
-        fields.only(_SESSION)
+        fields.only(SESSION_FIELDS)
         if fields.has("type"):
             fields.choice("type", ("realtime",))
         changes: dict[str, Any] = {}
@@ -166,7 +168,7 @@ class SessionConfig:
         if response is None:
             return spec
         fields = Fields(response, "response")
-        fields.only(_RESPONSE)
+        fields.only(RESPONSE_FIELDS)
         changes: dict[str, Any] = {}
         if fields.get("conversation") is not None:
             changes["in_conversation"] = fields.choice("conversation", ("auto", "none")) == "auto"
