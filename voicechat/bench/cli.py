@@ -16,6 +16,7 @@ KINDS = {
     "webrtc": "voicechat.bench.asking",
     "realtime": "voicechat.bench.realtime",
     "load": "voicechat.bench.load",
+    "calls": "voicechat.bench.calls",
     "voice": "voicechat.bench.voice",
     "watermark": "voicechat.bench.watermark",
 }
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_user_arguments(kinds.add_parser("webrtc", help="users in calls over WebRTC"))
     _add_realtime_arguments(kinds.add_parser("realtime", help="a scripted set of recordings, over realtime sessions"))
     _add_load_arguments(kinds.add_parser("load", help="more and more users, over REST and WebSocket"))
+    _add_call_arguments(kinds.add_parser("calls", help="what calls cost and how they sound, more and more of them"))
     _add_voice_arguments(kinds.add_parser("voice", help="the voices, judged on held-out texts beside their teachers"))
     _add_watermark_arguments(
         kinds.add_parser("watermark", help="what the mark survives, how it is read, what it costs")
@@ -133,6 +135,30 @@ def _add_load_arguments(parser: argparse.ArgumentParser) -> None:
         "--client-processes", type=_positive, metavar="N", help="processes of the users (by users and cores)"
     )
     parser.add_argument("--timeout", type=float, default=180.0, metavar="S", help="longest turn in seconds (180)")
+    _add_server_arguments(parser)
+
+
+def _add_call_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of more and more calls."""
+    parser.add_argument(
+        "--concurrency", type=_counts, default=(1, 20, 40), metavar="N,…", help="calls at a time (1,20,40)"
+    )
+    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="measured, of each number (20)")
+    parser.add_argument("--loss", type=float, default=0.0, metavar="P", help="percent of packets lost each way (0)")
+    parser.add_argument("--jitter", type=float, default=0.0, metavar="MS", help="delay of packets, up to so much (0)")
+    parser.add_argument(
+        "--cascade",
+        choices=("double", "served"),
+        default="double",
+        help="answers without models, or those of a whole server (double; served with --server)",
+    )
+    parser.add_argument(
+        "--detection", choices=("semantic_vad", "server_vad"), default="semantic_vad", help="how turns are detected"
+    )
+    parser.add_argument(
+        "--client-processes", type=_positive, metavar="N", help="processes of the callers (by calls and cores)"
+    )
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="double: write the server's cProfile")
     _add_server_arguments(parser)
 
 

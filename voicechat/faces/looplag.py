@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import itertools
 import time
 
 PERIOD = 0.02
@@ -25,7 +26,9 @@ class LoopLag:
             await asyncio.sleep(PERIOD)
             self._lags.append(max(0.0, time.perf_counter() - due))
 
-    def percentile_ms(self, percent: float) -> float:
-        """Lag in milliseconds that ``percent`` of the kept looks did not exceed; 0 before the first look."""
-        lags = sorted(self._lags)
+    def percentile_ms(self, percent: float, seconds: float = PERIOD * KEPT) -> float:
+        """Lag in milliseconds that ``percent`` of the looks of the last ``seconds`` did not exceed, at most those that
+        are kept; 0 before the first look."""
+        first = max(0, len(self._lags) - max(1, round(seconds / PERIOD)))
+        lags = sorted(itertools.islice(self._lags, first, None))
         return 1000.0 * lags[min(len(lags) - 1, int(len(lags) * percent / 100))] if lags else 0.0

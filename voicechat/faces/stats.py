@@ -1,21 +1,30 @@
 """``GET /v1/stats``: how the server is doing, as JSON, for operators and the benchmark.
 
+``cpu_s`` is what this process has used of processors, without its stages; ``loop_lag_ms`` is of the last minute, or of
+the last ``?lag_seconds=S``.
+
 ``POST /v1/profile?seconds=S&gpu_seconds=S``, where it is allowed: where the time goes in the next seconds.
 """
 
 from __future__ import annotations
 
 import math
+import time
 
 from aiohttp import web
 
 from voicechat.contract.cascade import Operations
 from voicechat.faces.errors import ApiError
-from voicechat.faces.looplag import LoopLag
+from voicechat.faces.looplag import KEPT, PERIOD, LoopLag
 from voicechat.faces.operation import JSON, Operation, Reply, documented
 
 _SECONDS = {"type": "number", "minimum": 0}
-_STATS = Operation("How the server is doing", {200: Reply("Its figures.", {JSON: {"type": "object"}})})
+_STATS = Operation(
+    "How the server is doing",
+    {200: Reply("Its figures.", {JSON: {"type": "object"}})},
+    errors=(400,),
+    query={"lag_seconds": _SECONDS},
+)
 _PROFILE = Operation(
     "Where the time goes in the next seconds; only where the server allows it",
     {200: Reply("By stage.", {JSON: {"type": "object"}})},
@@ -29,9 +38,15 @@ def setup(app: web.Application, operations: Operations, lag: LoopLag, *, profili
     """Add the routes."""
 
     @documented(_STATS)
-    async def stats(_: web.Request) -> web.Response:
-        lags = {"p50": lag.percentile_ms(50), "p99": lag.percentile_ms(99)}
-        return web.json_response({**operations.stats(), "loop_lag_ms": lags})
+    async def stats(request: web.Request) -> web.Response:
+        try:
+            seconds = float(request.query.get("lag_seconds", PERIOD * KEPT))
+        except ValueError:
+            raise ApiError(400, "'lag_seconds' is a number.", code="invalid_value", param="lag_seconds") from None
+        if not 0 < seconds <= PERIOD * KEPT:
+            raise ApiError(400, "'lag_seconds' is more than 0, and 60 at most.", code="invalid_value", param="lag_seconds")
+        lags = {"p50": lag.percentile_ms(50, seconds), "p99": lag.percentile_ms(99, seconds)}
+        return web.json_response({**operations.stats(), "cpu_s": time.process_time(), "loop_lag_ms": lags})
 
     @documented(_PROFILE)
     async def profile(request: web.Request) -> web.Response:

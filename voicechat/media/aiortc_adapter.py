@@ -162,6 +162,11 @@ class Line:
         """True once sound can flow."""
         return self._send is not None
 
+    @property
+    def sctp(self) -> RTCSctpTransport | None:
+        """What data channels are made on, once :meth:`start` is over; None without a data section."""
+        return self._sctp
+
     def use(self, link: IceLink) -> None:
         """Send over ``link`` from now on."""
         self.link = self._wire.link = link
