@@ -43,7 +43,7 @@ def make_app(cascade: DoubleCascade, settings: FaceSettings | None = None, *, pr
         reads += 1
         rows = 100 * reads
         pool = {"rows_written": rows, "write_ns": rows * 5000, "rows_read": rows * 2, "read_ns": rows * 60_000}
-        return web.json_response({"pool": pool, "loop_lag_ms": {"p50": 0.1, "p99": 0.9}})
+        return web.json_response({"pool": pool, "cpu_s": reads / 10, "loop_lag_ms": {"p50": 0.1, "p99": 0.9}})
 
     async def profiled(_: web.Request) -> web.Response:
         return web.json_response(PROFILE)

@@ -199,3 +199,21 @@ def test_a_terminated_benchmark_says_so(
     assert cli.main(["bench", "rest", "--server", server, "--turns", "1", "--warmup", "0"]) == 143
     thread.join()
     assert "terminated" in capsys.readouterr().err
+
+
+def test_calls_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = run(capsys, "calls", "--model", "embedded-tiny", "--concurrency", "2", "--seconds", "1")
+    assert code == 0
+    assert (report["schema"], report["model"]) == ("voicechat-calls/1", "double")
+    (step,) = report["runs"]
+    assert (step["calls"], step["failed"], step["errors"]) == (2, 0, {})
+    assert step["connect_ms"]["count"] == 2 and step["connect_ms"]["least"] > 0
+    assert step["core_percent"]["call"] == pytest.approx(step["core_percent"]["all"] / 2)
+    assert 10 < step["interval_ms"]["p50"] < 60
+
+
+def test_calls_to_a_server_over_a_bad_network(server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--server", server, "--concurrency", "1", "--seconds", "2", "--loss", "30", "--jitter", "30"]
+    code, report = run(capsys, "calls", *words)
+    assert code == 0 and report["settings"]["cascade"] == "served"
+    assert report["runs"][0]["filled_share"] > 0.1, "30 % of the packets are lost"
