@@ -90,3 +90,16 @@ async def test_work_that_becomes_longer_is_still_done_bit_by_bit() -> None:
         await asyncio.gather(*(share.turn() for _ in range(100)), *(session(share, order, n) for n in range(20)))
     assert order == [*range(20)]
     assert most_in_a_turn(counts) == 1
+
+
+async def test_who_cannot_wait_is_told_whether_there_is_time() -> None:
+    share = LoopShare(budget=0.002)
+    assert share.take()
+    end = time.perf_counter() + 0.003
+    while time.perf_counter() < end:
+        pass
+    assert not share.take(), "the budget of this turn of the loop is spent"
+    waiting = asyncio.ensure_future(share.turn())
+    await waiting
+    await asyncio.sleep(0.001)
+    assert share.take()

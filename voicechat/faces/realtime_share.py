@@ -42,6 +42,16 @@ class LoopShare:
                 if self._has_time():
                     break
                 queue = self._again.append
+        self._begin()
+
+    def take(self) -> bool:
+        """As :meth:`turn`, for who can't wait: False if there is no time now."""
+        if self._waiting or self._again or not self._has_time():
+            return False
+        self._begin()
+        return True
+
+    def _begin(self) -> None:
         self._pieces += 1
         if self._begun is None:
             self._begun = time.perf_counter()

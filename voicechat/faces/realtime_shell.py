@@ -28,7 +28,7 @@ from voicechat.media.detectors import Detectors
 from voicechat.media.echo import EchoGuard
 from voicechat.media.resample import resample, to_float, to_pcm
 from voicechat.media.spoken_away import SpokenAway
-from voicechat.media.vad import FrameVad, SpeechVad, Vad
+from voicechat.media.vad import FrameVad, Heard, SpeechVad, Vad
 from voicechat.media.wire import decode_whole
 from voicechat.realtime.client_events import ClientEvent
 from voicechat.realtime.outbox import (
@@ -184,25 +184,57 @@ class Shell:
         self._put(frames)
 
     def _put(self, heard: EarsPcm | int) -> None:
-        """Sound, or the lack of it, is heard in order by a task that goes on while there is some."""
+        """Sound, or the lack of it, is heard in order: on the spot if there is time, else by a task that goes on while
+        there is some."""
         if self._closed:
             return
-        self._inbox.append(heard)
-        if self._listener is None or self._listener.done():
+        if self._listener is not None and not self._listener.done():
+            self._inbox.append(heard)
+        elif not self._share.take():
+            self._inbox.append(heard)
             self._listener = self._start(self._listen())
+        elif isinstance(heard, int):
+            self._lack(heard)
+        else:
+            self._hear_now(heard)
 
-    async def _listen(self) -> None:
+    def _hear_now(self, frame: EarsPcm) -> None:
+        """As :meth:`_hear`, without a task unless Silero has to be waited for."""
+        vad, strict = self._vad, self.session.playback.sounding
+        clean = self._without_echo(frame)
+        if not self._detecting():
+            self._take(frame, False)
+        elif self._detectors is None or not isinstance(vad, SpeechVad):
+            self._take(frame, vad.voiced(clean, strict=strict))
+        else:
+            heard = vad.hear(clean)
+            if (found := self._detectors.at_once(vad, [heard])) is None:
+                self._listener = self._start(self._listen((frame, heard)))
+            else:
+                self._take(frame, vad.decide(*found[0], strict=strict))
+
+    def _lack(self, frames: int) -> None:
+        if not self._closed:
+            self._echo.missed(frames)
+            self._tick()
+            self._perform(self.session.on_starved(frames))
+
+    async def _listen(self, begun: tuple[EarsPcm, Heard] | None = None) -> None:
+        """Hear what comes in; first what was ``begun``, if it is there."""
+        if begun is not None and self._detectors is not None and isinstance(vad := self._vad, SpeechVad):
+            frame, heard = begun
+            found = await self._detectors.later(vad, [heard])
+            await self._share.turn()
+            self._decide(vad, [frame], found)
         while self._inbox:
             some: list[EarsPcm] = []
-            while self._inbox and len(some) < _FRAMES_AT_ONCE and not isinstance(frame := self._inbox[0], int):
-                some.append(frame)
+            while self._inbox and len(some) < _FRAMES_AT_ONCE and not isinstance(frame_or_lack := self._inbox[0], int):
+                some.append(frame_or_lack)
                 self._inbox.popleft()
             if some:
                 await self._hear(some)
-            elif isinstance(lacking := self._inbox.popleft(), int) and not self._closed:
-                self._echo.missed(lacking)
-                self._tick()
-                self._perform(self.session.on_starved(lacking))
+            elif isinstance(lacking := self._inbox.popleft(), int):
+                self._lack(lacking)
 
     async def _hear(self, frames: list[EarsPcm]) -> None:
         """The one road from frames to decisions: find speech in ``frames``, and let the session have them."""
@@ -212,13 +244,16 @@ class Shell:
         if detecting and self._detectors is not None and isinstance(vad, SpeechVad):
             found = await self._detectors.heard(vad, [self._without_echo(frame) for frame in frames])
             await self._share.turn()  # what was run together becomes known at the same moment
-            for frame, (heard, probability) in zip(frames, found, strict=True):
-                self._take(frame, vad.decide(heard, probability, strict=self.session.playback.sounding))
+            self._decide(vad, frames, found)
             return
         await self._share.turn()
         for frame in frames:
             clean = self._without_echo(frame)
             self._take(frame, detecting and vad.voiced(clean, strict=self.session.playback.sounding))
+
+    def _decide(self, vad: SpeechVad, frames: list[EarsPcm], found: list[tuple[Heard, float | None]]) -> None:
+        for frame, (heard, probability) in zip(frames, found, strict=True):
+            self._take(frame, vad.decide(heard, probability, strict=self.session.playback.sounding))
 
     def _without_echo(self, frame: EarsPcm) -> EarsPcm:
         """What detectors are to hear of a frame. A client that plays does so as it was sent to."""

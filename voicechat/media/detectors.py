@@ -55,15 +55,23 @@ class Detectors:
         for no frame.
         """
         found = [vad.hear(frame) for frame in frames]
+        return self.at_once(vad, found) or await self.later(vad, found)
+
+    def at_once(self, vad: SpeechVad, found: Sequence[Heard]) -> list[tuple[Heard, float | None]] | None:
+        """As :meth:`heard`, of what ``vad`` has heard already; None if :meth:`later` has to be awaited for it, before
+        ``vad`` is used again. Raises RuntimeError if the detectors are closed."""
         if not any(heard.taken.windows for heard in found):
             return [(heard, None) for heard in found]
         if self._closed:
             raise RuntimeError("the detectors are closed")
-        taken = [heard.taken for heard in found]
-        if self._few(asyncio.get_running_loop().time()):
-            probabilities = run_streams(self._silero, [(vad.stream, taken)])[0]
-        else:
-            probabilities = await self._queue.run(vad.stream, taken)
+        if not self._few(asyncio.get_running_loop().time()):
+            return None
+        (probabilities,) = run_streams(self._silero, [(vad.stream, [heard.taken for heard in found])])
+        return list(zip(found, probabilities, strict=True))
+
+    async def later(self, vad: SpeechVad, found: Sequence[Heard]) -> list[tuple[Heard, float | None]]:
+        """What :meth:`at_once` had no time for."""
+        probabilities = await self._queue.run(vad.stream, [heard.taken for heard in found])
         return list(zip(found, probabilities, strict=True))
 
     def _few(self, now: float) -> bool:

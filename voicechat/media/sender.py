@@ -19,6 +19,10 @@ REPORT_S = 1.0
 _SOONEST_S = 0.01
 """Least time between two packets: what is late leaves at twice the pace, not in a burst."""
 
+SETTLED_FRAMES = 10
+"""After so many frames of silence the packets that follow are all alike: the last one is sent again and again, for a
+coder takes as long for silence as for speech."""
+
 
 class Sender:
     """Numbers, codes and reports one stream; ``send`` and ``send_report`` take the finished packets."""
@@ -44,6 +48,8 @@ class Sender:
         )
         self._sent_tick = -2
         self._report_at = 0.0
+        self._silent = 0  # frames, up to now
+        self._silence = b""
 
     def wait(self, now: float) -> float:
         """Seconds until the next frame is due, and counts it."""
@@ -52,10 +58,19 @@ class Sender:
     def frame(self, pcm: Pcm, now: float) -> None:
         """Send the frame of this tick: int16 ``[480]``."""
         tick = self.clock.ticks
-        payload = self._encoder.encode(pcm)
+        payload = self._coded(pcm)
         marker = tick != self._sent_tick + 1
         self._sent_tick = tick
         self._send(self._writer.packet(payload, tick * self._frame, now, marker=marker))
+
+    def _coded(self, pcm: Pcm) -> bytes:
+        if pcm.any():
+            self._silent = 0
+            return self._encoder.encode(pcm)
+        if self._silent < SETTLED_FRAMES:
+            self._silent += 1
+            self._silence = self._encoder.encode(pcm)
+        return self._silence
 
     def report(self, reader: RtpReader, now: float) -> None:
         """Tell what was sent and received, if it is time to."""
