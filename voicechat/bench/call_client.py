@@ -20,14 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-import aioice.stun
 import pylibsrtp
 from aiortc import RTCDataChannel
 from aiortc.rtcdatachannel import RTCDataChannelParameters
 
 from voicechat.bench.realtime_trace import LineError
 from voicechat.bench.relay import Path, Weather
-from voicechat.media import aiortc_adapter, sdp
+from voicechat.media import aiortc_adapter, ice_checks, sdp
 from voicechat.media.aiortc_adapter import Line
 from voicechat.media.rtp import RtpReader, RtpWriter, parse_rtp
 
@@ -104,12 +103,7 @@ class CallLink:
 
     def check(self) -> None:
         """Ask the other side whether it is there."""
-        made = aioice.stun.Message(message_method=aioice.stun.Method.BINDING, message_class=aioice.stun.Class.REQUEST)
-        made.attributes["USERNAME"] = f"{self._theirs[0]}:{self.ufrag}"
-        made.attributes["PRIORITY"] = 1_853_824_767
-        made.attributes["ICE-CONTROLLING"] = 1
-        made.attributes["USE-CANDIDATE"] = None
-        self._finish(made, self._theirs[1])
+        self.transmit(ice_checks.check(f"{self._theirs[0]}:{self.ufrag}", self._theirs[1]))
 
     def transmit(self, data: bytes) -> None:
         """Send a datagram."""
@@ -133,11 +127,6 @@ class CallLink:
             except OSError:  # a full buffer, or the server's socket is gone: datagrams get lost
                 return
 
-    def _finish(self, message: aioice.stun.Message, key: str) -> None:
-        message.add_message_integrity(key.encode())
-        message.add_fingerprint()
-        self.transmit(bytes(message))
-
     def _on_readable(self) -> None:
         while True:
             try:
@@ -157,17 +146,11 @@ class CallLink:
         if data[0] > 3:
             self._sink(data, at)
             return
-        message = aioice.stun.parse_message(data)
-        if message.message_class is aioice.stun.Class.RESPONSE:
+        answer = ice_checks.read(data, (sender[0], sender[1]), self.password)
+        if answer is None:
             self._connected.set()
-        elif message.message_class is aioice.stun.Class.REQUEST and self._remote is not None:
-            made = aioice.stun.Message(
-                message_method=aioice.stun.Method.BINDING,
-                message_class=aioice.stun.Class.RESPONSE,
-                transaction_id=message.transaction_id,
-            )
-            made.attributes["XOR-MAPPED-ADDRESS"] = (sender[0], sender[1])
-            self._finish(made, self.password)
+        else:
+            self.transmit(answer)
 
 
 class CallClient:
