@@ -195,7 +195,7 @@ async def _step(options: argparse.Namespace, target: _Target, packets: tuple[byt
         await asyncio.sleep(begin + ramp - time.time())
         before, since = await target.stats(1), time.time()
         await asyncio.sleep(options.seconds)
-        after, until = await target.stats(options.seconds), time.time()
+        after, until = await target.stats(min(60.0, options.seconds)), time.time()
         found = await asyncio.gather(*work)
     records = [record for some, _ in found for record in some]
     used = 100 * (after["cpu_s"] - before["cpu_s"]) / (until - since)

@@ -44,7 +44,9 @@ def setup(app: web.Application, operations: Operations, lag: LoopLag, *, profili
         except ValueError:
             raise ApiError(400, "'lag_seconds' is a number.", code="invalid_value", param="lag_seconds") from None
         if not 0 < seconds <= PERIOD * KEPT:
-            raise ApiError(400, "'lag_seconds' is more than 0, and 60 at most.", code="invalid_value", param="lag_seconds")
+            raise ApiError(
+                400, "'lag_seconds' is more than 0, and 60 at most.", code="invalid_value", param="lag_seconds"
+            )
         lags = {"p50": lag.percentile_ms(50, seconds), "p99": lag.percentile_ms(99, seconds)}
         return web.json_response({**operations.stats(), "cpu_s": time.process_time(), "loop_lag_ms": lags})
 
