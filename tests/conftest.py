@@ -1,8 +1,8 @@
 """What tests of all rooms share: assembled models, and servers with every stage real.
 
 A test that asks for ``real_server``, ``embedded_server`` or a cascade of its own runs after all others, and engines of
-two kinds are never alive at once, so that two cores and a few GB of memory are enough. Where tests run in two processes
-(``-n 2 --dist loadgroup``, as ``scripts/test`` runs all), those with engines run in one of them.
+two kinds are never alive at once, so that two cores and a few GB of memory are enough. With ``--lane engines`` these
+run alone, with ``--lane others`` all but these, so that two processes can run all of them side by side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _NOT_INSTALLED = ("could not import", "not installed", "is missing")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--slow``, and how long fuzzers may go on."""
+    """``--slow``, the lane, and how long fuzzers may go on."""
+    parser.addoption("--lane", choices=("engines", "others"), help="only tests that start engines, or only others")
     parser.addoption("--slow", action="store_true", help="also run the tests that are marked as slow")
     parser.addoption("--minutes", type=float, default=0.0, help="of each fuzzer; unset: a short form of it")
 
@@ -51,8 +52,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return max((index for index, name in enumerate(_ORDER, 1) if name in names), default=0)
 
     items.sort(key=rank)
-    for item in items:  # with several processes: engines in one of them, and what a module shares is made once
-        item.add_marker(pytest.mark.xdist_group("engines" if rank(item) else item.nodeid.partition("::")[0]))
+    if lane := config.getoption("--lane"):
+        items[:] = [item for item in items if (rank(item) > 0) == (lane == "engines")]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
-from jiwer import wer
+from jiwer import process_words, wer
 from whisper_normalizer.english import EnglishTextNormalizer
 
 from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm, Pcm
@@ -23,6 +23,11 @@ _normalize = EnglishTextNormalizer()
 def error_rate(shown: str, heard: str) -> float:
     """Word error rate of ``heard``, both texts normalised as Whisper's own measures are."""
     return float(wer(_normalize(shown), _normalize(heard)))
+
+
+def words_right(shown: str, heard: str) -> int:
+    """How many words of ``shown`` are in ``heard``, in their order."""
+    return process_words(_normalize(shown), _normalize(heard)).hits
 
 
 def for_ears(pcm: npt.NDArray[np.int16], rate: int = PCM_RATE) -> EarsPcm:
