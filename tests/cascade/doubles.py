@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from voicechat.contract.hearing import Transcription
 from voicechat.contract.messages import (
     Abort,
     Attach,
@@ -220,8 +221,8 @@ class ThinkerDouble(StageDouble):
             return
         if isinstance(message, Transcribe):
             del self.work[message.id]
-            done = Failed(message.id, "cancelled") if work.aborted else Transcript(message.id, f"{message.count}", 0.1)
-            self.outbox.append(done)
+            heard = Transcription(f"{message.count}")
+            self.outbox.append(Failed(message.id, "cancelled") if work.aborted else Transcript(message.id, heard, 0.1))
             return
         ack = message.generation if message.rows else 0
         if work.aborted:

@@ -13,6 +13,7 @@ from tests.cascade.listening import error_rate
 from tests.clients.talk import QUESTIONS, Listen
 from voicechat.contract.cascade import ModelInfo, Watermark
 from voicechat.contract.events import AudioDelta, Finished, FinishReason, StageTimes, TextDelta, Usage
+from voicechat.contract.hearing import PLAIN, HearingOptions, Transcription
 from voicechat.contract.requests import ResponseRequest, TextPart
 from voicechat.contract.sound import PCM_RATE, EarsPcm, Pcm
 
@@ -46,6 +47,9 @@ class SpeakingCascade:
 
     async def transcribe(self, pcm: EarsPcm) -> str:
         return await asyncio.to_thread(self.listen, pcm)
+
+    async def hear(self, pcm: EarsPcm, options: HearingOptions = PLAIN) -> Transcription:
+        return Transcription(await self.transcribe(pcm), "en")
 
     def respond(self, request: ResponseRequest) -> SpokenResponse:
         part = request.messages[-1].parts[-1]

@@ -20,6 +20,7 @@ from tests.ws_server import Server, serving
 from voicechat.contract.cascade import ModelInfo
 from voicechat.contract.errors import InvalidRequest
 from voicechat.contract.events import AudioDelta, Event, Finished, FinishReason, Heard, StageTimes, TextDelta, Usage
+from voicechat.contract.hearing import PLAIN, HearingOptions, Transcription
 from voicechat.contract.requests import AudioPart, ResponseRequest, SpeechRequest, TextPart
 from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm
 from voicechat.faces.app import FaceSettings, create_app
@@ -163,6 +164,9 @@ class FakeCascade:
         self.responses.append(FakeSpeech(f"fake-{len(self.responses)}", self, request))  # type: ignore[arg-type]
         self.asked.set()
         return self.responses[-1]
+
+    async def hear(self, pcm: EarsPcm, options: HearingOptions = PLAIN) -> Transcription:
+        return Transcription(await self.transcribe(pcm), "en")
 
     async def transcribe(self, pcm: EarsPcm) -> str:
         """How long, how high and how loud: so that tests see what really arrived."""

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from voicechat.media.resample import resample
-from voicechat.models.ears.whisper import RATE
+from voicechat.models.ears.pieces import RATE
 from voicechat.models.ears.whisper_torch import TorchEars
 
 FOLDER = Path(os.environ.get("VOICECHAT_HOME") or Path.home() / ".cache/voicechat") / "ears" / "whisper-tiny.en"

@@ -11,10 +11,11 @@ import pytest
 import pytest_asyncio
 
 from tests.stages.pools import small_pool
+from voicechat.contract.hearing import EarsFacts, Transcription
 from voicechat.contract.messages import Failed, Message, Transcribe, Transcript
 from voicechat.contract.pool import Pool
 from voicechat.stages import ears
-from voicechat.stages.ears import EarsSpec, Listener, Pcm
+from voicechat.stages.ears import EarsSpec, Job, Listener
 from voicechat.stages.host import Host
 from voicechat.stages.placement import Placement
 
@@ -31,12 +32,15 @@ class Slow:
         self.go = threading.Semaphore(0)
         self.lost = False
 
-    def transcribe(self, sounds: Sequence[Pcm]) -> list[str]:
+    facts = EarsFacts("slow", ("en",))
+
+    def hear(self, jobs: Sequence[Job]) -> list[Transcription]:
+        sounds = [sound for sound, _ in jobs]
         assert self.go.acquire(timeout=10)
         self.batches.append(len(sounds))
         if any(sound[0] < 0 for sound in sounds):
             raise RuntimeError("CUDA error: out of memory")
-        return [str(int(sound[0])) for sound in sounds]
+        return [Transcription(str(int(sound[0]))) for sound in sounds]
 
     def check(self) -> None:
         if self.lost:
@@ -110,7 +114,7 @@ async def bench(slow: Slow) -> AsyncIterator[Bench]:
 
 def texts(messages: Sequence[Message]) -> dict[int, str]:
     assert all(isinstance(message, Transcript) for message in messages)
-    return {message.id: message.text for message in messages if isinstance(message, Transcript)}
+    return {message.id: message.heard.text for message in messages if isinstance(message, Transcript)}
 
 
 async def test_what_waits_is_heard_together(bench: Bench, slow: Slow) -> None:

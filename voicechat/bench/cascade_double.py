@@ -13,6 +13,7 @@ import numpy as np
 from voicechat.contract.cascade import ModelInfo
 from voicechat.contract.errors import CascadeError, InvalidRequest
 from voicechat.contract.events import AudioDelta, Event, Finished, FinishReason, StageTimes, TextDelta, Usage
+from voicechat.contract.hearing import PLAIN, HearingOptions, Transcription
 from voicechat.contract.requests import ResponseRequest, ResultPart, SpeechRequest, TextPart
 from voicechat.contract.sound import PCM_RATE, EarsPcm, Pcm
 
@@ -49,6 +50,7 @@ class DoubleCascade:
     fail_after: int = 0
     heard: list[EarsPcm] = field(default_factory=list)
     requests: list[ResponseRequest] = field(default_factory=list)
+    asked: list[HearingOptions] = field(default_factory=list)
     speeches: list[SpeechRequest] = field(default_factory=list)
     responses: list[DoubleResponse] = field(default_factory=list)
     transcribe_cancelled: int = 0
@@ -85,6 +87,10 @@ class DoubleCascade:
         if self.fail_transcribe is not None:
             raise self.fail_transcribe
         return self.transcripts[min(number, len(self.transcripts) - 1)]
+
+    async def hear(self, pcm: EarsPcm, options: HearingOptions = PLAIN) -> Transcription:
+        self.asked.append(options)
+        return Transcription(await self.transcribe(pcm), options.language or "en")
 
 
 def _refusal(request: SpeechRequest, model: ModelInfo) -> InvalidRequest | None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from voicechat.contract.cascade import ModelInfo
 from voicechat.contract.events import AudioDelta, Event, Finished, FinishReason, StageTimes, TextDelta, Usage
+from voicechat.contract.hearing import PLAIN, HearingOptions, Transcription
 from voicechat.contract.requests import ResponseRequest, SpeechRequest
 from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm
 from voicechat.media.detectors import Detectors
@@ -188,3 +189,7 @@ class SimulatedCascade:
         async with self._one:
             await asyncio.shield(asyncio.sleep(self._times.asr_s + self._times.asr_per_s * len(pcm) / EARS_RATE))
         return self._asr.text(pcm)
+
+    async def hear(self, pcm: EarsPcm, options: HearingOptions = PLAIN) -> Transcription:
+        """As :meth:`transcribe`."""
+        return Transcription(await self.transcribe(pcm), "en")

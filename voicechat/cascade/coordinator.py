@@ -25,6 +25,7 @@ from voicechat.contract.calls import CallParser
 from voicechat.contract.cascade import ModelInfo
 from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, StageFailed
 from voicechat.contract.events import Heard
+from voicechat.contract.hearing import PLAIN, HearingOptions, Transcription
 from voicechat.contract.messages import Call, Generate, Medium, Speak, Text, ToolSpec, Turn
 from voicechat.contract.messages import Message as StageMessage
 from voicechat.contract.pool import Pool
@@ -220,7 +221,11 @@ class Coordinator:
 
     async def transcribe(self, pcm: EarsPcm) -> str:
         """Text of float32 mono sound at 16 kHz, shape ``[samples]``."""
-        return await self.hearing.transcribe(pcm)
+        return (await self.hear(pcm)).text
+
+    async def hear(self, pcm: EarsPcm, options: HearingOptions = PLAIN) -> Transcription:
+        """What a sound says; see :class:`voicechat.contract.cascade.Cascade`."""
+        return await self.hearing.hear(pcm, options)
 
     # ---- a response's way in
 

@@ -12,15 +12,18 @@ import numpy.typing as npt
 from voicechat.cascade.leases import Lease, Leases
 from voicechat.cascade.stage import StageLike
 from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, StageFailed
+from voicechat.contract.hearing import HearingOptions, Transcription
 from voicechat.contract.messages import Abort, Attach, Message, Transcribe
 from voicechat.contract.pool import Pool
 from voicechat.contract.requests import AudioPart, ImagePart
 from voicechat.contract.sound import EARS_RATE, EarsPcm
 
+BACKGROUND_WAIT_S = 600.0
+
 
 @dataclass(slots=True)
 class _Pending:
-    outcome: asyncio.Future[str]
+    outcome: asyncio.Future[Transcription]
     lease: Lease
     stage: StageLike
 
@@ -48,17 +51,28 @@ class Hearing:
         self._numbers = numbers
         self._acquire_timeout = acquire_timeout
         self._pending: dict[int, _Pending] = {}
+        self._background = asyncio.Semaphore(max(1, pool.spec.bays // 2))
 
     @property
     def pending(self) -> int:
         """Sounds and images that were not answered yet; their bays are held, also if nobody waits any more."""
         return len(self._pending)
 
-    async def transcribe(self, pcm: EarsPcm) -> str:
-        """Text of float32 mono sound at 16 kHz, shape ``[samples]``. May be cancelled. Raises :class:`CascadeError`."""
+    async def hear(self, pcm: EarsPcm, options: HearingOptions) -> Transcription:
+        """What float32 mono sound at 16 kHz says, shape ``[samples]``. May be cancelled. Raises :class:`CascadeError`.
+
+        What is heard in the background waits as long as it must, and never has more than half of the bays.
+        """
         self._check_sound(pcm)
         number = self._numbers()
-        return await self._send(self._ears, number, pcm, lambda bay, size: Transcribe(number, bay, len(pcm)))
+
+        def message(bay: int, size: int) -> Message:
+            return Transcribe(number, bay, len(pcm), options)
+
+        if not options.background:
+            return await self._send(self._ears, number, pcm, message)
+        async with self._background:
+            return await self._send(self._ears, number, pcm, message, patience=BACKGROUND_WAIT_S)
 
     async def attach(self, part: AudioPart | ImagePart) -> int:
         """Bring a sound or an image to the Thinker: the number by which a turn may name it, once.
@@ -94,15 +108,16 @@ class Hearing:
         number: int,
         data: npt.NDArray[np.generic],
         message: Callable[[int, int], Message],
-    ) -> str:
+        patience: float | None = None,
+    ) -> Transcription:
         """Put ``data`` into a bay, send the message that names the bay and its bytes, and wait for the answer."""
         if not stage.up:
             raise NotReady(f"The server is not ready: the {stage.name} stage is not up. Try again in a moment.")
-        lease = await self.bays.acquire(self._acquire_timeout)
+        lease = await self.bays.acquire(self._acquire_timeout if patience is None else patience)
         if not self._is_up(stage):  # it died while this waited
             self.bays.release(lease, lambda: True)
             raise StageFailed(stage.name, f"The {stage.name} stage is down. Please try again in a moment.")
-        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Transcription] = asyncio.get_running_loop().create_future()
         self._pending[number] = _Pending(future, lease, stage)
         stage.send(message(lease.slot, self._pool.write_bay(lease.slot, data)))
         try:
@@ -115,14 +130,14 @@ class Hearing:
     def _is_up(stage: StageLike) -> bool:
         return stage.up
 
-    def settle(self, number: int, outcome: str | CascadeError) -> bool:
+    def settle(self, number: int, outcome: Transcription | CascadeError) -> bool:
         """Take what became of sound or image ``number``; False if there is none of that number."""
         pending = self._pending.pop(number, None)
         if pending is None:
             return False
         self.bays.release(pending.lease, lambda: True)
         if not pending.outcome.done():
-            if isinstance(outcome, str):
+            if isinstance(outcome, Transcription):
                 pending.outcome.set_result(outcome)
             else:
                 pending.outcome.set_exception(outcome)

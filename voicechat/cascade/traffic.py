@@ -18,6 +18,7 @@ from voicechat.cascade.stage import StageLike
 from voicechat.contract.calls import ToolCall
 from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, Overloaded, StageFailed
 from voicechat.contract.events import AudioDelta, FinishReason, TextDelta
+from voicechat.contract.hearing import Transcription
 from voicechat.contract.messages import (
     Abort,
     Attached,
@@ -100,13 +101,13 @@ class Traffic:
         """Whether it was about a sound on its way to the ears."""
         match message:
             case Transcript():
-                self.hearing.settle(message.id, message.text)
+                self.hearing.settle(message.id, message.heard)
                 return True
             case Attached():
-                self.hearing.settle(message.id, "")
+                self.hearing.settle(message.id, Transcription(""))
                 return True
             case Failed():
-                return self.hearing.settle(message.id, CascadeError(message.message))
+                return self.hearing.settle(message.id, failure("ears", message))
         return False
 
     def _from_thinker(self, message: Message) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from voicechat.contract.events import Event
+from voicechat.contract.hearing import ENGLISH, PLAIN, EarsFacts, HearingOptions, Transcription
 from voicechat.contract.requests import ResponseRequest, SpeechRequest
 from voicechat.contract.sound import EarsPcm
 
@@ -56,6 +57,7 @@ class ModelInfo:
     """Of some voices what is known, by voice: ``name``, ``description``, ``gender``, ``language``, each or none."""
     watermark: Watermark | None = None
     """None: sound leaves unmarked."""
+    ears: EarsFacts = ENGLISH
 
 
 class Operations(Protocol):
@@ -96,3 +98,10 @@ class Cascade(Protocol):
 
     async def transcribe(self, pcm: EarsPcm) -> str:
         """Text of float32 mono sound at :data:`EARS_RATE`; may be cancelled. Raises :class:`CascadeError`."""
+
+    async def hear(self, pcm: EarsPcm, options: HearingOptions = PLAIN) -> Transcription:
+        """As :meth:`transcribe`, with all that the ears can tell.
+
+        :class:`InvalidRequest` for a ``language`` that they don't know, and for a translation (``model``) if they make
+        none.
+        """

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from voicechat.contract.hearing import PLAIN, HearingOptions, Transcription
+
 
 class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Base of the tagged messages."""
@@ -93,6 +95,7 @@ class Transcribe(_Message, frozen=True):
     id: int
     bay: int
     count: int
+    options: HearingOptions = PLAIN
 
 
 # ---- to the talker
@@ -266,7 +269,7 @@ class Transcript(_Message, frozen=True):
     """What a sound said, and how many seconds it took to find out."""
 
     id: int
-    text: str
+    heard: Transcription
     seconds: float
 
 

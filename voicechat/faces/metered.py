@@ -16,6 +16,7 @@ from typing import Any
 from voicechat.contract.cascade import Cascade, ModelInfo, Response
 from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, Overloaded, RateLimited, StageFailed
 from voicechat.contract.events import AudioDelta, Event, Finished, StageTimes
+from voicechat.contract.hearing import PLAIN, HearingOptions, Transcription
 from voicechat.contract.requests import ResponseRequest, SpeechRequest
 from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm
 from voicechat.faces.limits import Account
@@ -80,11 +81,21 @@ class Metered:
     async def transcribe(self, pcm: EarsPcm) -> str:
         """See :class:`Cascade`."""
         text = await self._cascade.transcribe(pcm)
-        seconds = len(pcm) / EARS_RATE
+        self.listened(len(pcm) / EARS_RATE)
+        return text
+
+    async def hear(self, pcm: EarsPcm, options: HearingOptions = PLAIN) -> Transcription:
+        """See :class:`Cascade`. What is heard in the background is paid for by :meth:`listened`, pauses included."""
+        heard = await self._cascade.hear(pcm, options)
+        if not options.background:
+            self.listened(len(pcm) / EARS_RATE)
+        return heard
+
+    def listened(self, seconds: float) -> None:
+        """So much sound has been heard for whoever asks in this context."""
         self.metrics.audio.labels("transcribed").inc(seconds)
         for account in _CALLERS.get():
             account.heard(seconds, self.clock())
-        return text
 
     def _metered(self, begin: Callable[[], Response]) -> Response:
         accounts = _CALLERS.get()

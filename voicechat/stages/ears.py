@@ -14,16 +14,18 @@ import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from voicechat.contract.channel import Channel
+from voicechat.contract.hearing import EarsFacts, HearingOptions, Transcription
 from voicechat.contract.messages import Abort, Failed, Message, Transcribe, Transcript
 from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.contract.stopwatch import Stopwatch
+from voicechat.models.ears.refusal import EarsRefusal, check_options
 from voicechat.stages.host import Host, prepare_process, run_host
 from voicechat.stages.placement import Placement, bounded_gpu, see_gpus
 
@@ -36,7 +38,7 @@ class EarsSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Which ears: ``dir`` is their model's local folder, ``workers`` the sounds that are heard at once on the CPU.
 
     On a GPU there is one worker, which hears up to ``max_batch`` sounds together; beams and ``compute_type`` are of the
-    CPU's ears alone.
+    CPU's ears alone. ``language``: what multilingual ears hear if nobody says; None: they find out.
     """
 
     dir: str
@@ -45,6 +47,7 @@ class EarsSpec(msgspec.Struct, frozen=True, kw_only=True):
     compute_type: str = "int8"
     workers: int = 1
     max_batch: int = 1
+    language: str | None = None
     place: Placement = Placement()
 
 
@@ -56,11 +59,17 @@ class EarsConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_level: int
 
 
-class Transcriber(Protocol):
-    """Hears several sounds at once: float32 mono 16 kHz, each of shape ``[samples]``, to a text for each."""
+Job = tuple[Pcm, HearingOptions]
+"""A sound, float32 mono 16 kHz of shape ``[samples]``, and how it is to be heard."""
 
-    def transcribe(self, sounds: Sequence[Pcm]) -> list[str]:
-        """Texts, empty for silence. Raises RuntimeError if it fails."""
+
+class Transcriber(Protocol):
+    """Hears several sounds at once."""
+
+    facts: EarsFacts
+
+    def hear(self, jobs: Sequence[Job]) -> list[Transcription]:
+        """One for each; no text for silence. Raises RuntimeError if it fails."""
 
     def check(self) -> None:
         """After a fault: raises RuntimeError if there is no use in going on."""
@@ -78,11 +87,13 @@ class _OneByOne:
             beam_size=spec.beam_size,
             compute_type=spec.compute_type,
             workers=spec.workers,
+            language=spec.language,
         )
+        self.facts = self._ears.facts
         self._ears.warm_up()
 
-    def transcribe(self, sounds: Sequence[Pcm]) -> list[str]:
-        return [self._ears.transcribe(sound) for sound in sounds]
+    def hear(self, jobs: Sequence[Job]) -> list[Transcription]:
+        return [self._ears.hear(sound, options) for sound, options in jobs]
 
     def check(self) -> None:
         pass
@@ -98,15 +109,24 @@ def load_ears(spec: EarsSpec) -> Transcriber:
 
     torch.set_num_threads(spec.threads)
     device = bounded_gpu(spec.place)
-    ears = TorchEars(spec.dir, device=device, max_batch=spec.max_batch, graphs=spec.place.graphs)
+    ears = TorchEars(
+        spec.dir, device=device, max_batch=spec.max_batch, graphs=spec.place.graphs, language=spec.language
+    )
     ears.warm_up()
     return ears
 
 
-class Listener:
-    """Transcribes for a host, in threads of its own, first come, first served. ``spec`` None: a host without ears.
+class _Waiting(NamedTuple):
+    job: Job
+    since: float
 
-    Sounds that wait when a worker becomes free are heard together, up to the ears' batch.
+
+class Listener:
+    """Transcribes for a host, in threads of its own, first come, first served; what is of the background waits until
+    nothing else does. ``spec`` None: a host without ears.
+
+    Sounds that wait when a worker becomes free are heard together, up to the ears' batch. One of the background is
+    heard alone, and never by the last worker if there are several.
     """
 
     def __init__(self, host: Host, pool: Pool, spec: EarsSpec | None) -> None:
@@ -116,7 +136,8 @@ class Listener:
         on_gpu = spec is not None and spec.place.on_gpu
         self._workers = spec.workers if spec is not None and not on_gpu else 1
         self._batch = spec.max_batch if spec is not None and on_gpu else 1
-        self._waiting: dict[int, tuple[Pcm, float]] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        self._background: dict[int, _Waiting] = {}
         self._more = asyncio.Event()
         self._thread = ThreadPoolExecutor(self._workers, thread_name_prefix="ears")
         self._ears: Transcriber | None = None
@@ -133,47 +154,59 @@ class Listener:
         """Begin to hear; once the ears are loaded."""
         if self._ears is not None:
             for number in range(self._workers):
-                self._host.spawn(self._work(self._ears), f"ears-{number}")
+                self._host.spawn(self._work(self._ears, number == 0), f"ears-{number}")
 
     def listen(self, message: Transcribe) -> None:
         """Queue a sound; its :class:`Transcript` (or :class:`Failed`) follows in any case."""
         if self._ears is None:
             raise RuntimeError("this model has no ears of its own, and none were configured")
+        try:
+            check_options(self._ears.facts, message.options)
+        except EarsRefusal as refusal:
+            self._host.channel.send(Failed(message.id, str(refusal), invalid=True, param=refusal.param))
+            return
         pcm = self._pool.bays[message.bay, : message.count].copy()
-        self._waiting[message.id] = pcm, time.monotonic()
+        waiting = self._background if message.options.background else self._waiting
+        waiting[message.id] = _Waiting((pcm, message.options), time.monotonic())
         self._more.set()
 
     def abort(self, number: int) -> None:
         """Give a sound up, which takes effect only if it still waits for its turn."""
-        if self._waiting.pop(number, None) is not None:
+        if (self._waiting.pop(number, None) or self._background.pop(number, None)) is not None:
             self._host.channel.send(Failed(number, "the transcription was cancelled"))
 
     def close(self) -> None:
         """Let go of the threads; what they do now is not waited for."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _work(self, ears: Transcriber) -> None:
+    async def _work(self, ears: Transcriber, first: bool) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            while not self._waiting:
+            while not (taken := self._next(first)):
                 self._more.clear()
                 await self._more.wait()
-            numbers = list(self._waiting)[: self._batch]
-            sounds, begun = zip(*(self._waiting.pop(number) for number in numbers), strict=True)
             try:
-                texts = await loop.run_in_executor(self._thread, self._hear, ears, sounds)
+                heard = await loop.run_in_executor(self._thread, self._hear, ears, [one.job for one in taken.values()])
             except (RuntimeError, ValueError) as error:  # torch's and CTranslate2's word for most of their faults
-                log.exception("%d sounds could not be heard", len(numbers))
-                for number in numbers:
+                log.exception("%d sounds could not be heard", len(taken))
+                for number in taken:
                     self._host.channel.send(Failed(number, f"the sound could not be heard: {error}"))
                 await loop.run_in_executor(self._thread, ears.check)  # a lost device ends the process
                 continue
             now = time.monotonic()
-            for number, text, since in zip(numbers, texts, begun, strict=True):
-                self._host.channel.send(Transcript(number, text, now - since))
+            for (number, one), said in zip(taken.items(), heard, strict=True):
+                self._host.channel.send(Transcript(number, said, now - one.since))
 
-    def _hear(self, ears: Transcriber, sounds: Sequence[Pcm]) -> list[str]:
-        return ears.transcribe(sounds)
+    def _next(self, first: bool) -> dict[int, _Waiting]:
+        """What is to be heard next, taken out; nothing if nothing waits for this worker."""
+        numbers = list(self._waiting)[: self._batch]
+        if not numbers and self._background and (first or self._workers == 1):
+            number = next(iter(self._background))
+            return {number: self._background.pop(number)}
+        return {number: self._waiting.pop(number) for number in numbers}
+
+    def _hear(self, ears: Transcriber, jobs: Sequence[Job]) -> list[Transcription]:
+        return ears.hear(jobs)
 
     def watch_work(self, watch: Stopwatch) -> None:
         """Have the stopwatch look at the hearing."""

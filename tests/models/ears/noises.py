@@ -9,7 +9,7 @@ import numpy as np
 from voicechat.bench.script import SOUND_RATE, leveled
 from voicechat.bench.script_sounds import EFFECTS
 from voicechat.media.resample import resample
-from voicechat.models.ears.whisper import RATE
+from voicechat.models.ears.pieces import RATE
 
 Sound = np.ndarray[Any, np.dtype[np.float32]]
 

@@ -8,7 +8,9 @@ import pytest
 from tests.cascade.listening import _espeak, error_rate
 from tests.models.ears.noises import NOISES, in_quiet, noise
 from voicechat.assemble import AssembledPaths
-from voicechat.models.ears.whisper import LEAST_SECONDS, RATE, SPARE_TOKENS, TOKENS_PER_SECOND, Ears
+from voicechat.contract.hearing import PLAIN
+from voicechat.models.ears import whisper
+from voicechat.models.ears.whisper import LEAST_SECONDS, Ears
 
 FAST = (
     ("en-gb+f3", "I would like to know when the next train to the city leaves, and how long it takes to get there."),
@@ -25,22 +27,25 @@ def ears(models: AssembledPaths) -> Ears:
 def test_who_speaks_fast_is_heard_to_the_end(ears: Ears, voice: str, text: str) -> None:
     """With more tokens than half of the bound, which is what CTranslate2 makes of it."""
     sound = _espeak(voice, 260)(text).astype(np.float32)
-    most = int(SPARE_TOKENS + TOKENS_PER_SECOND * len(sound) / RATE)
-    heard = ears._transcribe_short(sound, LEAST_SECONDS, most)
-    assert heard is not None
+    short = ears._hear_short(sound, PLAIN, 0.0, LEAST_SECONDS)
+    assert short is not None
+    heard = short.text
     assert error_rate(text, heard) <= 0.2
     assert heard.split()[-1] == text.split()[-1]
     assert ears.transcribe(sound) == heard
 
 
-def test_the_bound_is_met_to_the_token(ears: Ears) -> None:
+def test_the_bound_is_met_to_the_token(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
     """One token more than the bound is a loop, as many as the bound are a text."""
     sound = _espeak("en-gb+f3", 140)("What is the capital of France?").astype(np.float32)
-    heard = ears._transcribe_short(sound, LEAST_SECONDS, 40)
+    heard = ears._hear_short(sound, PLAIN, 0.0, LEAST_SECONDS)
     assert heard is not None
-    count = len(ears._tokenizer.encode(f" {heard}"))
-    assert ears._transcribe_short(sound, LEAST_SECONDS, count) == heard
-    assert ears._transcribe_short(sound, LEAST_SECONDS, count - 1) is None
+    monkeypatch.setattr(whisper, "TOKENS_PER_SECOND", 0)
+    count = len(ears._tokenizer("en", False).encode(f" {heard.text}"))
+    monkeypatch.setattr(whisper, "SPARE_TOKENS", count)
+    assert ears._hear_short(sound, PLAIN, 0.0, LEAST_SECONDS) == heard
+    monkeypatch.setattr(whisper, "SPARE_TOKENS", count - 1)
+    assert ears._hear_short(sound, PLAIN, 0.0, LEAST_SECONDS) is None
 
 
 @pytest.mark.parametrize(("name", "seed"), NOISES)

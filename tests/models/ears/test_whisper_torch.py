@@ -16,9 +16,10 @@ import torch
 from tests.cascade.listening import SPEAKERS, error_rate
 from tests.models.ears.noises import NOISES, noise
 from voicechat.assemble import AssembledPaths
-from voicechat.models.ears.whisper import LEAST_SECONDS, RATE, SILENCE_SECONDS, Ears
+from voicechat.models.ears.pieces import RATE, cut
+from voicechat.models.ears.whisper import LEAST_SECONDS, SILENCE_SECONDS, Ears
 from voicechat.models.ears.whisper_net import LogMel, read_weights
-from voicechat.models.ears.whisper_torch import FULL_FRAMES, Said, TorchEars, _full, _Piece, _short, cut
+from voicechat.models.ears.whisper_torch import FULL_FRAMES, Said, TorchEars, _full, _Piece, _short
 
 QUESTIONS = (
     "Yes.",
@@ -75,6 +76,12 @@ def features_of(reference: Ears, piece: _Piece) -> Sound:
     return np.asarray(pad_or_trim(extract(piece.pcm)[:, :-1]))
 
 
+def text_of(ears: TorchEars, piece: _Piece, said: Said) -> str:
+    heard = ears._text_of(piece, said)
+    assert heard is not None
+    return heard.text
+
+
 def test_features_and_encoder_in_a_batch_of_different_lengths(
     ears: TorchEars, reference: Ears, sounds: list[Sound]
 ) -> None:
@@ -113,7 +120,7 @@ def test_likelihoods(ears: TorchEars, reference: Ears, sounds: list[Sound]) -> N
         whisper: Any = reference._model
         (theirs,) = whisper.model.generate(
             whisper.encode(features_of(reference, piece)),
-            [reference._prompt],
+            [whisper.get_prompt(reference._tokenizer("en", False), [], without_timestamps=True)],
             beam_size=1,
             return_scores=True,
             return_no_speech_prob=True,
@@ -136,21 +143,21 @@ def test_a_transcript_that_is_too_long_is_made_again(ears: TorchEars, sounds: li
     assert len(said.tokens) == 4
     assert ears._text_of(tight, said) is None
     (full,) = ears.decode([_full(sounds[2])])
-    assert ears._transcribe([other, tight]) == [
+    assert [heard.text for heard in ears._transcribe([other, tight])] == [
         ears.transcribe([sounds[1]])[0],
-        ears._text_of(_full(sounds[2]), full),
+        text_of(ears, _full(sounds[2]), full),
     ]
 
 
 def test_doubtful_transcripts_are_nothing(ears: TorchEars, sounds: list[Sound]) -> None:
     full, short = _full(sounds[1]), _short(sounds[1])
     (said,) = ears.decode([full])
-    assert ears._text_of(full, said) != ""
-    assert ears._text_of(full, Said(said.tokens, 0.7, -1.5)) == ""
-    assert ears._text_of(full, Said(said.tokens, 0.7, -0.5)) != ""
-    assert ears._text_of(short, Said(said.tokens, 0.7, -1.5)) == ""
-    assert ears._text_of(short, Said(said.tokens, 0.7, -0.5)) != ""
-    assert ears._text_of(short, Said(said.tokens, 0.95, 0.0)) == ""
+    assert text_of(ears, full, said) != ""
+    assert text_of(ears, full, Said(said.tokens, 0.7, -1.5)) == ""
+    assert text_of(ears, full, Said(said.tokens, 0.7, -0.5)) != ""
+    assert text_of(ears, short, Said(said.tokens, 0.7, -1.5)) == ""
+    assert text_of(ears, short, Said(said.tokens, 0.7, -0.5)) != ""
+    assert text_of(ears, short, Said(said.tokens, 0.95, 0.0)) == ""
 
 
 @pytest.mark.parametrize(("name", "seed"), NOISES)

@@ -14,38 +14,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 import torch
 from tokenizers import Tokenizer
 
+from voicechat.contract.hearing import PLAIN, HearingOptions, Transcription
+from voicechat.models.ears.folder import ears_facts
+from voicechat.models.ears.pieces import FRAMES_PER_SECOND, RATE, WINDOW_SECONDS, Pcm, cut
+from voicechat.models.ears.refusal import check_options
+from voicechat.models.ears.repeats import doubtful
 from voicechat.models.ears.whisper import (
-    FRAMES_PER_SECOND,
+    FULL_TOKENS,
     LEAST_SECONDS,
     NO_SPEECH,
-    RATE,
     SILENCE_SECONDS,
     SPARE_TOKENS,
     TOKENS_PER_SECOND,
-    WINDOW_SECONDS,
     is_nothing,
+    joined,
+    settled_hearing,
 )
 from voicechat.models.ears.whisper_net import LogMel, Whisper, read_weights
 from voicechat.models.graphs import Captured, batch_sizes, capture, fitting
 
-Pcm = npt.NDArray[np.float32]
-
 FULL_FRAMES = int(WINDOW_SECONDS * FRAMES_PER_SECOND)
-FULL_TOKENS = 224
-"""Most tokens of a full window: half of what Whisper's decoder can hold."""
 GRID_FRAMES = 240
 """Lengths of batches are multiples of this: the GPU's libraries choose their kernels anew for every new length."""
-CUT_SECONDS = 20.0
-"""A sound that is longer than a window is cut in its quietest place behind this."""
-PAUSE_SECONDS = 0.3
 LOOK_STEPS = 4
 """The decoder's graphs are replayed this often between two looks at whether all rows are over."""
-_BLOCK = RATE // 50
 
 
 @dataclass(frozen=True)
@@ -56,6 +53,7 @@ class _Piece:
     frames: int
     tokens: int
     short: bool
+    options: HearingOptions = PLAIN
 
 
 @dataclass(frozen=True)
@@ -65,50 +63,53 @@ class Said:
     tokens: list[int]
     no_speech: float
     log_probability: float
+    language: str = "en"
 
 
-def cut(pcm: Pcm) -> list[Pcm]:
-    """Pieces of at most 30 s, cut in the quietest places."""
-    pieces = []
-    least, most = int(CUT_SECONDS * RATE), int(WINDOW_SECONDS * RATE)
-    while len(pcm) > most:
-        power = np.square(pcm[least:most].reshape(-1, _BLOCK)).mean(1)
-        pause = int(PAUSE_SECONDS * RATE) // _BLOCK
-        quietest = int(np.convolve(power, np.ones(pause), "valid").argmin()) + pause // 2
-        pieces.append(pcm[: least + quietest * _BLOCK])
-        pcm = pcm[least + quietest * _BLOCK :]
-    return [*pieces, pcm]
-
-
-def _short(pcm: Pcm) -> _Piece:
+def _short(pcm: Pcm, options: HearingOptions = PLAIN) -> _Piece:
     """A piece with as short a window as may be."""
     seconds = len(pcm) / RATE
     window = max(LEAST_SECONDS, seconds + SILENCE_SECONDS)
     if window >= WINDOW_SECONDS:
-        return _full(pcm)
+        return _full(pcm, options)
     most = int(SPARE_TOKENS + TOKENS_PER_SECOND * seconds)
-    return _Piece(pcm, int(window * FRAMES_PER_SECOND) // 2 * 2, most, True)
+    return _Piece(pcm, int(window * FRAMES_PER_SECOND) // 2 * 2, most, True, options)
 
 
-def _full(pcm: Pcm) -> _Piece:
-    return _Piece(pcm, FULL_FRAMES, FULL_TOKENS, False)
+def _full(pcm: Pcm, options: HearingOptions = PLAIN) -> _Piece:
+    return _Piece(pcm, FULL_FRAMES, FULL_TOKENS, False, options)
 
 
 class TorchEars:
     """Speech to text. ``folder`` holds a CTranslate2 Whisper model; at most ``max_batch`` windows are heard at once.
 
     On a GPU weights and products are of float16, else of float32. ``graphs``: capture CUDA graphs of the decoder's
-    step, for batches of 1, 2, 4, … ``max_batch``; a smaller batch is filled up. For one thread at a time.
+    step, for batches of 1, 2, 4, … ``max_batch``; a smaller batch is filled up. For one thread at a time. ``language``
+    is what multilingual ears are to hear if nobody says; None: they find out. Of :class:`HearingOptions` the prompt and
+    the temperature change nothing here, and words have no times.
     Raises OSError and ValueError for a folder that holds no such model.
     """
 
-    def __init__(self, folder: str | Path, *, device: torch.device, max_batch: int, graphs: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        device: torch.device,
+        max_batch: int,
+        graphs: bool = False,
+        language: str | None = None,
+    ) -> None:
         path = Path(folder)
+        self.facts = msgspec.structs.replace(ears_facts(path), words=False)
+        self._default = language
         on_gpu = device.type == "cuda"
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
         self._tokenizer: Any = Tokenizer.from_file(str(path / "tokenizer.json"))
         self._start, self._end = self._id("startoftranscript"), self._id("endoftext")
         self._untimed, self._no_speech = self._id("notimestamps"), self._id("nospeech", "nocaptions")
+        many = self.facts.languages if self.facts.translates else ()
+        self._languages = {language: self._id(language) for language in many}
+        self._tasks = {translate: self._id("translate" if translate else "transcribe") for translate in (False, True)}
         self._device = device
         self._sizes = batch_sizes(max_batch)
         self._graphs: dict[int, Captured[torch.Tensor]] = {}
@@ -169,33 +170,44 @@ class TorchEars:
 
     def transcribe(self, sounds: Sequence[Pcm]) -> list[str]:
         """Texts of float32 mono 16 kHz sounds, each of shape ``[samples]``; empty for silence."""
-        pieces = [(number, _short(piece)) for number, sound in enumerate(sounds) for piece in cut(sound)]
-        texts = self._transcribe([piece for _, piece in pieces])
-        found: list[list[str]] = [[] for _ in sounds]
-        for (number, _), text in zip(pieces, texts, strict=True):
-            found[number].append(text)
-        return [" ".join(filter(None, parts)) for parts in found]
+        return [heard.text for heard in self.hear([(sound, PLAIN) for sound in sounds])]
 
-    def _transcribe(self, pieces: Sequence[_Piece]) -> list[str]:
-        """Texts of pieces; those that are too long for a short window are made again with the full one."""
-        texts: list[str | None] = [None] * len(pieces)
+    def hear(self, jobs: Sequence[tuple[Pcm, HearingOptions]]) -> list[Transcription]:
+        """What is heard in such sounds, each as its options say. Raises :class:`EarsRefusal`."""
+        for _, options in jobs:
+            check_options(self.facts, options)
+        pieces = [
+            (number, _short(piece, options)) for number, (sound, options) in enumerate(jobs) for piece in cut(sound)
+        ]
+        texts = self._transcribe([piece for _, piece in pieces])
+        found: list[list[Transcription]] = [[] for _ in jobs]
+        for (number, piece), heard in zip(pieces, texts, strict=True):
+            found[number].append(settled_hearing(heard, piece.pcm))
+        return [joined(parts) for parts in found]
+
+    def _transcribe(self, pieces: Sequence[_Piece]) -> list[Transcription]:
+        """What is heard in pieces; those that are too long for a short window are made again with the full one."""
+        texts: list[Transcription | None] = [None] * len(pieces)
         order = sorted(range(len(pieces)), key=lambda number: pieces[number].frames)
         for begin in range(0, len(order), self._sizes[-1]):
             batch = order[begin : begin + self._sizes[-1]]
             for number, said in zip(batch, self.decode([pieces[number] for number in batch]), strict=True):
                 texts[number] = self._text_of(pieces[number], said)
         if again := [number for number, text in enumerate(texts) if text is None]:
-            for number, whole in zip(again, self._transcribe([_full(pieces[n].pcm) for n in again]), strict=True):
-                texts[number] = whole
-        return [text or "" for text in texts]
+            whole = [_full(pieces[number].pcm, pieces[number].options) for number in again]
+            for number, heard in zip(again, self._transcribe(whole), strict=True):
+                texts[number] = heard
+        return [text or Transcription("") for text in texts]
 
-    def _text_of(self, piece: _Piece, said: Said) -> str | None:
-        """What a piece says; None if that is too long for a short window."""
+    def _text_of(self, piece: _Piece, said: Said) -> Transcription | None:
+        """What a piece says; None if a short window says too much, or something again."""
+        language = "en" if piece.options.translate else said.language
         if is_nothing(said.no_speech, said.log_probability):
-            return ""
-        if piece.short and len(said.tokens) > piece.tokens:
+            return Transcription("", language, said.log_probability, said.no_speech)
+        text = str(self._tokenizer.decode([token for token in said.tokens if token < self._end])).strip()
+        if piece.short and (len(said.tokens) > piece.tokens or doubtful(text)):
             return None
-        return str(self._tokenizer.decode([token for token in said.tokens if token < self._end])).strip()
+        return Transcription(text, language, said.log_probability, said.no_speech)
 
     def features(self, pieces: Sequence[_Piece]) -> torch.Tensor:
         """Features of pieces, ``[batch, mels, frames]``, as long as the longest window, rounded up to the grid.
@@ -224,11 +236,15 @@ class TorchEars:
         outside = torch.arange(self._net.positions, device=self._device) >= ends
         self._deaf[:size, 0, 0] = torch.zeros_like(outside, dtype=self._net.dtype).masked_fill(outside, float("-inf"))
         most = [piece.tokens + 1 if piece.short else piece.tokens for piece in rows]
-        self._most[:size] = torch.tensor(most).to(self._device)
+        more = 2 if self._languages else 0  # tokens of the prompt beside the two that there always are
+        self._most[:size] = torch.tensor(most).to(self._device) + more
         self._token.fill_(self._start)
         self._position.zero_()
         self._bias.copy_(self._forbidden[0])
-        no_speech = self._run(size).softmax(-1)[:, self._no_speech]
+        self._over.zero_()
+        logits = self._run(size)
+        no_speech = logits.softmax(-1)[:, self._no_speech]
+        languages = self._begin(rows, logits)
         self._over[:size] = no_speech >= NO_SPEECH
         self._over[count:size] = True
         self._chance.zero_()
@@ -240,18 +256,35 @@ class TorchEars:
                 self._bias.copy_(self._forbidden[1])
             if made % look == 0 and bool(self._over[:size].all()):
                 break
-        return self._results(count, made, most, no_speech)
+        return self._results(count, made, more, most, no_speech, languages)
 
-    def _results(self, count: int, made: int, most: list[int], no_speech: torch.Tensor) -> list[Said]:
+    def _begin(self, rows: Sequence[_Piece], logits: torch.Tensor) -> list[str]:
+        """Tell multilingual ears language and task of each row, after their first step; returns the languages."""
+        if not self._languages:
+            return ["en"] * len(rows)
+        names = list(self._languages)
+        likeliest = logits[:, list(self._languages.values())].argmax(-1).tolist()
+        chosen = [
+            piece.options.language or self._default or names[best] for piece, best in zip(rows, likeliest, strict=True)
+        ]
+        tasks = [self._tasks[piece.options.translate] for piece in rows]
+        for column in ([self._languages[name] for name in chosen], tasks):
+            self._token[: len(rows)] = torch.tensor(column).to(self._device)
+            self._run(len(rows))
+        return chosen
+
+    def _results(
+        self, count: int, made: int, more: int, most: list[int], no_speech: torch.Tensor, languages: list[str]
+    ) -> list[Said]:
         said, chances, silences = (
-            value[:count].tolist() for value in (self._said[:, 1 : made + 1], self._chance, no_speech)
+            value[:count].tolist() for value in (self._said[:, 1 + more : made + 1 + more], self._chance, no_speech)
         )
         found = []
-        for tokens, limit, chance, silence in zip(said, most, chances, silences, strict=False):
+        for tokens, limit, chance, silence, language in zip(said, most, chances, silences, languages, strict=False):
             tokens = tokens[:limit]
             if self._end in tokens:
                 tokens = tokens[: tokens.index(self._end)]
-            found.append(Said(tokens, silence, chance / (len(tokens) + 1)))
+            found.append(Said(tokens, silence, chance / (len(tokens) + 1), language))
         return found
 
     def _run(self, size: int) -> torch.Tensor:
