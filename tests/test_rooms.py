@@ -56,7 +56,7 @@ ROOMS = {
     "composition": Room(
         "settings and folders in, a running server out",
         "contract models config assemble brain cascade stages faces media realtime watermark",
-        "app calls gpus turn_taking marking provenance server",
+        "app calls gpus turn_taking marking provenance telemetry server",
     ),
     "train": Room("makes the embedded family's weights", "contract media models config assemble reading stages"),
     "bench": Room(

@@ -25,6 +25,7 @@ from voicechat.config_rtc import RtcSettings
 from voicechat.config_section import IntList, Section, StrList
 from voicechat.config_sources import ConfigError as ConfigError
 from voicechat.config_sources import Sources
+from voicechat.config_telemetry import LogSettings, TelemetrySettings
 from voicechat.config_turns import TurnsSettings
 from voicechat.config_watermark import WatermarkSettings
 from voicechat.contract.model_settings import ModelSettings
@@ -277,6 +278,8 @@ class Settings(Section):
     rtc: RtcSettings = RtcSettings()
     watermark: WatermarkSettings = WatermarkSettings()
     limits: LimitsSettings = LimitsSettings()
+    log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:

@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 from aiohttp import web
@@ -19,6 +20,7 @@ from voicechat.app import build
 from voicechat.assemble import assemble
 from voicechat.cascade.coordinator import Coordinator
 from voicechat.config import LimitSettings, Settings, resource_dir
+from voicechat.contract import logs
 from voicechat.contract.errors import CascadeError
 from voicechat.contract.provenance import FileSigner
 from voicechat.faces import provenance, stats, webrtc
@@ -27,6 +29,7 @@ from voicechat.faces.app import KEYS, METERED, FaceSettings, create_app
 from voicechat.faces.keys import KeyLimits, KeyRing, KeysError
 from voicechat.faces.looplag import LoopLag
 from voicechat.faces.metrics import METRICS, Status
+from voicechat.faces.tracing import Tracer
 from voicechat.marking import keys_to_check
 from voicechat.media.detectors import Detectors
 from voicechat.media.rtc import PeerSettings
@@ -35,13 +38,17 @@ from voicechat.realtime.session import SessionLimits
 from voicechat.turn_taking import turn_policy, vad_policy
 from voicechat.watermark.store import payload_of
 
+if TYPE_CHECKING:
+    from voicechat.telemetry import OtelTracer
+
 log = logging.getLogger(__name__)
 
 
 def serve(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM. Returns the exit code: 1 if a stage could not start or the port is taken."""
     level = logging.getLevelNamesMapping()[settings.server.log_level.upper()]
-    logging.basicConfig(level=level, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logs.share(settings.log.format, content=settings.log.content)
+    logs.configure(level)
     logging.getLogger("aiohttp.access").setLevel(max(level, logging.WARNING))
     return uvloop.run(_serve(settings))
 
@@ -76,6 +83,7 @@ async def _serve(settings: Settings) -> int:
         paths = assemble(settings)
         detectors = Detectors.load(paths.detectors, vad_policy(settings.turns))
         signer, checker = file_signer(settings), file_checker(settings)
+        tracer = span_sender(settings)
         coordinator = build(settings, paths)
     except (OSError, ValueError) as error:
         log.error("%s", getattr(error, "strerror", None) or error)
@@ -83,7 +91,7 @@ async def _serve(settings: Settings) -> int:
         return 1
     lag = LoopLag()
     try:
-        app = make_app(coordinator, settings, lag, detectors, checker, signer)
+        app = make_app(coordinator, settings, lag, detectors, checker, signer, tracer)
     except KeysError as error:
         log.error("%s", error)
         sock.close()
@@ -116,6 +124,8 @@ async def _serve(settings: Settings) -> int:
             checker.close()
         detectors.close()
         await coordinator.stop()
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
     return code
 
 
@@ -197,6 +207,18 @@ def file_signer(settings: Settings) -> FileSigner | None:
     )
 
 
+def span_sender(settings: Settings) -> OtelTracer | None:
+    """What sends traces away; None if nobody wants them. Raises ValueError where the packages are not there."""
+    mine = settings.telemetry
+    if mine.otlp_endpoint is None:
+        return None
+    try:
+        from voicechat.telemetry import OtelTracer
+    except ImportError as error:
+        raise ValueError(f"telemetry.otlp_endpoint needs voicechat[otel], which is not installed: {error}") from None
+    return OtelTracer(mine.otlp_endpoint, model=settings.model.name, sample=mine.sample)
+
+
 def file_checker(settings: Settings) -> Checker | None:
     """What looks into files; None if there is no key, which is said in the log.
 
@@ -218,6 +240,7 @@ def make_app(
     detectors: Detectors,
     checker: Checker | None,
     signer: FileSigner | None = None,
+    tracer: Tracer | None = None,
 ) -> web.Application:
     """The application with every face, by the settings."""
     server = settings.server
@@ -237,6 +260,7 @@ def make_app(
         realtime_limits=limits,
         signer=signer,
         sign_speech=settings.watermark.signature.speech,
+        tracer=tracer,
     )
     checks = provenance.CheckLimits(
         max_bytes=settings.watermark.max_check_mb << 20,

@@ -233,7 +233,7 @@ def test_a_fault_in_the_server_ends_one_reply_not_the_stage(caplog: pytest.LogCa
         assert again.error is None
 
     simulated(body)
-    assert "handling Codes" in caplog.text
+    assert "handling Codes failed" in caplog.text
 
 
 def test_messages_of_strangers_are_ignored() -> None:

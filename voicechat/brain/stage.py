@@ -15,6 +15,7 @@ from voicechat.brain.endpoint import End, Endpoint
 from voicechat.brain.errors import BrainError
 from voicechat.brain.reply import Counts, MalformedReply, Reply
 from voicechat.brain.request import Dialect, completion_body
+from voicechat.contract import logs
 from voicechat.contract.messages import Abort, Called, Generate, Message, Piece, Released, Turn, Written
 
 log = logging.getLogger(__name__)
@@ -140,7 +141,8 @@ class BrainStage:
         try:
             await self._converse(endpoint, message)
         except BrainError as error:
-            log.warning("request %d: %s (brain.url %s) %s", message.id, error, self._options.url, error.detail)
+            told = f"{error} {error.detail}" if logs.content() or error.kind == "unreachable" else error.kind
+            log.warning("request %d: %s (brain.url %s)", message.id, told, self._options.url)
             if error.kind == "unreachable":
                 self._lost()
             self._on_message(error.failed(message.id))

@@ -326,6 +326,7 @@ class Coordinator:
         """A slot of the pool, made ready, and the lease's generation."""
         state.lease = lease = await self.leases.acquire(self._acquire_timeout)
         state.entered_at = time.monotonic()
+        state.marks.note("slot")
         self.pool.begin(lease.slot, lease.generation)
         return lease.slot, lease.generation
 

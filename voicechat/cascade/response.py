@@ -129,10 +129,12 @@ class ResponseState:
             ),
             StageTimes(
                 ears=marks.get("ears"),
+                slot=marks.get("slot"),
                 thinker_first_token=marks.get("thinker_first_token"),
                 thinker_done=marks.get("thinker_done"),
                 talker_first_code=marks.get("talker_first_code"),
                 talker_first_chunk=marks.get("talker_first_chunk"),
+                talker_done=marks.get("talker_done"),
                 voicebox_first_chunk=marks.get("voicebox_first_chunk"),
                 first_audio=marks.get("first_audio"),
                 done=marks.get("done"),

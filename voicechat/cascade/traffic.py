@@ -93,7 +93,7 @@ class Traffic:
         try:
             handler(message)
         except Exception:
-            log.exception("handling %r failed", message)
+            log.exception("handling %s failed", type(message).__name__)
             if (state := self._state_of(message)) is not None:
                 self.fail(state, CascadeError("The server had an error while processing the request."))
 
@@ -153,6 +153,7 @@ class Traffic:
                 state.handoffs_us.extend(message.rows_ready_us)
                 self.moved(state)
             case Spoken() if not state.ended and state.chunks is not None:
+                state.marks.note("talker_done")
                 state.chunks.close()
                 state.speech_done = True
                 if isinstance(state.request, SpeechRequest) and not state.chunks.steps:

@@ -22,16 +22,19 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class StageTimes:
-    """Seconds since the request entered the cascade; ``None`` if the stage did not run.
+    """Seconds since the request entered the cascade; ``None`` if the stage did not run. ``slot``: when it got its place
+    in the pool.
 
     ``handoff_us`` is the median time in microseconds from a row's announcement to its being usable in the Talker.
     """
 
     ears: float | None = None
+    slot: float | None = None
     thinker_first_token: float | None = None
     thinker_done: float | None = None
     talker_first_code: float | None = None
     talker_first_chunk: float | None = None
+    talker_done: float | None = None
     voicebox_first_chunk: float | None = None
     first_audio: float | None = None
     done: float | None = None

@@ -19,6 +19,7 @@ from voicechat.faces.keys import KeyLimits, KeyRing
 from voicechat.faces.limits import Accounts
 from voicechat.faces.metered import Metered
 from voicechat.faces.speech import SpeechFace
+from voicechat.faces.tracing import Tracer, request_middleware
 from voicechat.media.decode import MAX_BYTES
 from voicechat.media.detectors import Detectors
 from voicechat.realtime.session import SessionLimits
@@ -64,6 +65,8 @@ class FaceSettings:
     """Sign those of ``/v1/audio/speech`` too, which can't be sent as they are made then."""
     detectors: Detectors | None = None
     """What finds speech and judges turns in realtime sessions; ``None``: by level and words alone."""
+    tracer: Tracer | None = None
+    """Where traces go; ``None``: there are none."""
     realtime_limits: SessionLimits = field(default_factory=SessionLimits)
     """Bounds of realtime sessions over WebSocket, and how they take turns."""
 
@@ -99,7 +102,7 @@ def create_app(
     app = web.Application(
         client_max_size=settings.max_body_bytes,
         middlewares=[
-            auth.request_id_middleware,
+            request_middleware(settings.tracer),
             metrics.counting_middleware,
             error_middleware,
             auth.cors_middleware(settings.allowed_origins),
@@ -107,7 +110,7 @@ def create_app(
         ],
     )
     app[KEYS] = ring
-    cascade = app[METERED] = Metered(cascade, metrics.setup(app))
+    cascade = app[METERED] = Metered(cascade, metrics.setup(app), tracer=settings.tracer)
 
     async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
         auth.add_request_id(request, response)

@@ -16,9 +16,7 @@ from voicechat.faces.keys import KEY, Key, KeyRing, face_of
 from voicechat.faces.limits import Accounts
 from voicechat.faces.metered import calling
 from voicechat.faces.metrics import METRICS
-
-REQUEST_ID = web.RequestKey("request_id", str)
-"""The ``x-request-id`` of a request."""
+from voicechat.faces.tracing import REQUEST_ID
 
 ACCOUNTS = web.RequestKey("accounts", list)
 """Whose limits a request counts against."""
@@ -120,13 +118,6 @@ def add_rate_limits(request: web.Request, response: web.StreamResponse) -> None:
     """Say what is left of the caller's limits; of its own before those of everybody."""
     for account in request.get(ACCOUNTS, ()):
         response.headers.update(account.headers(time.monotonic()))
-
-
-@web.middleware
-async def request_id_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Name the request; :func:`add_request_id` puts the name on its reply."""
-    request[REQUEST_ID] = f"req_{secrets.token_hex(16)}"
-    return await handler(request)
 
 
 def add_request_id(request: web.Request, response: web.StreamResponse) -> None:

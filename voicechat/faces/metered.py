@@ -7,20 +7,25 @@ Who asks is known by the context in which :meth:`Metered.respond` is called: the
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import fields
 from typing import Any
 
+from voicechat.contract import logs
 from voicechat.contract.cascade import Cascade, ModelInfo, Response
 from voicechat.contract.errors import CascadeError, InvalidRequest, NotReady, Overloaded, RateLimited, StageFailed
-from voicechat.contract.events import AudioDelta, Event, Finished, StageTimes
+from voicechat.contract.events import AudioDelta, Event, Finished, Heard, StageTimes, TextDelta
 from voicechat.contract.hearing import PLAIN, HearingOptions, Transcription
 from voicechat.contract.requests import ResponseRequest, SpeechRequest
 from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm
 from voicechat.faces.limits import Account
 from voicechat.faces.metrics import Metrics
+from voicechat.faces.tracing import ResponseSpans, Tracer, current_span
+
+log = logging.getLogger(__name__)
 
 _CALLERS: ContextVar[tuple[Account, ...]] = ContextVar("callers", default=())
 _FACE: ContextVar[str] = ContextVar("face", default="other")
@@ -50,8 +55,15 @@ def callers() -> tuple[Account, ...]:
 class Metered:
     """A :class:`Cascade` around another one."""
 
-    def __init__(self, cascade: Cascade, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        cascade: Cascade,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+        tracer: Tracer | None = None,
+    ) -> None:
         self._cascade = cascade
+        self.tracer = tracer
         self.metrics = metrics
         self.clock = clock
         self.live = 0
@@ -81,12 +93,16 @@ class Metered:
     async def transcribe(self, pcm: EarsPcm) -> str:
         """See :class:`Cascade`."""
         text = await self._cascade.transcribe(pcm)
+        if logs.content():
+            log.info("the user says %r", text)
         self.listened(len(pcm) / EARS_RATE)
         return text
 
     async def hear(self, pcm: EarsPcm, options: HearingOptions = PLAIN) -> Transcription:
         """See :class:`Cascade`. What is heard in the background is paid for by :meth:`listened`, pauses included."""
         heard = await self._cascade.hear(pcm, options)
+        if logs.content():
+            log.info("somebody says %r", heard.text)
         if not options.background:
             self.listened(len(pcm) / EARS_RATE)
         return heard
@@ -169,6 +185,9 @@ class _Counted:
         self._face = face
         self._clock = metered.clock
         self._began = metered.clock()
+        parent = current_span()
+        self._spans = None if parent is None else ResponseSpans(parent, face)
+        self._said: list[str] | None = [] if logs.content() else None
         metered.count(accounts, 1)
         self._live = True
 
@@ -194,10 +213,15 @@ class _Counted:
                 elif isinstance(event, Finished):
                     self._finished(event, heard, gap)
                     paid = True
+                elif self._said is not None:
+                    self._note(event, self._said)
                 yield event
         except CascadeError as error:
             outcome = next(name for kind, name in _OUTCOMES if isinstance(error, kind))
             self._metrics.responses.labels(self._face, outcome).inc()
+            if self._spans is not None:
+                self._spans.failed(outcome)
+                self._spans = None
             if isinstance(error, Overloaded):
                 self._metrics.rejections.labels(outcome).inc()
             raise
@@ -209,6 +233,11 @@ class _Counted:
 
     def _finished(self, event: Finished, heard: float, gap: float) -> None:
         metrics, usage = self._metrics, event.usage
+        if self._spans is not None:
+            self._spans.finished(str(event.reason), event.times, usage)
+            self._spans = None
+        if self._said is not None:
+            log.info("response %s says %r", self.id, "".join(self._said))
         metrics.responses.labels(self._face, str(event.reason)).inc()
         if heard:
             metrics.rtf.labels(self._face).observe((self._clock() - self._began) / heard)
@@ -224,7 +253,17 @@ class _Counted:
         for account in self._accounts:
             account.heard(usage.audio_in_seconds + usage.audio_out_seconds, now)
 
+    def _note(self, event: Event, said: list[str]) -> None:
+        """What users said and were told, where the operator wants it in the log."""
+        if isinstance(event, TextDelta):
+            said.append(event.text)
+        elif isinstance(event, Heard):
+            log.info("response %s hears %r", self.id, event.transcripts)
+
     def _leave(self) -> None:
+        if self._spans is not None:  # its reader left
+            self._spans.failed("left")
+            self._spans = None
         if self._live:
             self._live = False
             self._metered.count(self._accounts, -1)

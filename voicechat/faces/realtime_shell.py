@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import dataclasses
 import logging
 import secrets
@@ -21,9 +22,12 @@ import numpy as np
 from voicechat.contract.cascade import Cascade, Response
 from voicechat.contract.errors import CascadeError
 from voicechat.contract.events import Finished
+from voicechat.contract.logs import words_of
 from voicechat.contract.sound import EARS_RATE, FRAME_SAMPLES, PCM_RATE, EarsPcm, Pcm
 from voicechat.faces.metered import Metered
 from voicechat.faces.realtime_share import LoopShare
+from voicechat.faces.tracing import under
+from voicechat.faces.turn_trace import TurnTraces
 from voicechat.media.detectors import Detectors
 from voicechat.media.echo import EchoGuard
 from voicechat.media.resample import resample, to_float, to_pcm
@@ -133,6 +137,8 @@ class Shell:
         self._timeout = transcribe_timeout
         self._detectors = detectors
         self._share = share or LoopShare()
+        tracer = cascade.tracer if isinstance(cascade, Metered) else None
+        self._traces = None if tracer is None else TurnTraces(tracer, session.id)
         self._vad: Vad = FrameVad() if detectors is None else detectors.vad()
         self._threshold = 0.5
         self._rest: EarsPcm = np.zeros(0, np.float32)
@@ -290,6 +296,8 @@ class Shell:
         log.info("session %s ends: %s", self.session.id, reason)
         self._perform(self.session.close())
         self._closed = True
+        if self._traces is not None:
+            self._traces.close()
         for response in self._responses.values():
             response.cancel()
         for task in self._tasks:
@@ -317,6 +325,8 @@ class Shell:
                     transport.send(event)
                     if isinstance(self._cascade, Metered):
                         self._cascade.on_server_event(event)
+                    if self._traces is not None:
+                        self._traces.on_event(event)
                 case PlayAudio(place, pcm):
                     transport.play(place, pcm)
                     if self._away is not None:
@@ -332,9 +342,10 @@ class Shell:
                 case HoldAudio() | ReleaseAudio():
                     transport.hold_audio(isinstance(output, HoldAudio))
                 case StartResponse(generation, request):
-                    response = self._cascade.respond(request)
-                    self._responses[generation] = response
-                    self._start(self._respond(generation, response))
+                    with under(None if self._traces is None else self._traces.answering()):
+                        response = self._cascade.respond(request)
+                        self._responses[generation] = response
+                        self._start(self._respond(generation, response))
                 case CancelResponse(generation):
                     if (running := self._responses.get(generation)) is not None:
                         running.cancel()
@@ -367,7 +378,7 @@ class Shell:
                 self._perform(session.on_cascade_failed(generation, CascadeError("The reply broke off.")))
         except CascadeError as error:
             self._tick()
-            log.warning("session %s: a response failed: %s", session.id, error)
+            log.warning("session %s: a response failed: %s", session.id, words_of(error))
             self._perform(session.on_cascade_failed(generation, error))
         finally:
             response.cancel()
@@ -381,11 +392,12 @@ class Shell:
                     samples = await asyncio.to_thread(decode_whole, sound.data, sound.format, EARS_RATE)
                 else:
                     samples = _floats(sound.samples, sound.rate, EARS_RATE)
-                text = await self._cascade.transcribe(samples)
+                with contextlib.nullcontext() if self._traces is None else self._traces.transcribing():
+                    text = await self._cascade.transcribe(samples)
             await self._share.turn()
         except (CascadeError, TimeoutError) as error:
             self._jobs.pop(job, None)
-            log.warning("session %s: the ears failed: %s", session.id, error or "timeout")
+            log.warning("session %s: the ears failed: %s", session.id, words_of(error))
             self._tick()
             self._perform(session.on_text_failed(job, error))
         else:

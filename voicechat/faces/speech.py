@@ -23,6 +23,7 @@ from aiohttp import web
 from voicechat.contract.cascade import Cascade, ModelInfo, Response
 from voicechat.contract.errors import CascadeError
 from voicechat.contract.events import AudioDelta, Event, Finished
+from voicechat.contract.logs import words_of
 from voicechat.contract.provenance import FileSigner
 from voicechat.contract.requests import SpeechRequest
 from voicechat.contract.sound import MAX_SPEED, MIN_SPEED, Pcm
@@ -196,7 +197,7 @@ class SpeechFace:
             pass  # The reader is gone, which is its right. cancelled_with() stops the stages.
         except (TimeoutError, CascadeError, ApiError) as error:
             # The reader stands still, or the sound can't go on: the only thing left to tell is that this is no whole.
-            log.info("speech was broken off: %s", error or type(error).__name__)
+            log.info("speech was broken off: %s", words_of(error))
             _break_off(request)
         except Exception:
             # As error_middleware() does, but it is too late for a reply with a status of its own.

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from voicechat.contract import logs
 from voicechat.contract.channel import Channel
 from voicechat.contract.messages import Message, Ping, Pong, Profile, Profiled, Ready, Shutdown
 from voicechat.contract.stopwatch import Stopwatch, observe
@@ -33,7 +34,7 @@ def prepare_process(threads: int, log_level: int = logging.INFO, cores: tuple[in
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning,ignore::DeprecationWarning")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    logging.basicConfig(level=log_level, format="%(asctime)s %(processName)s %(name)s %(levelname)s %(message)s")
+    logs.configure(log_level, process=True)
     quiet("faster_whisper")
 
 
