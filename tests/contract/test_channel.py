@@ -57,7 +57,7 @@ def values(kind: object) -> st.SearchStrategy:
 
 
 def structs(kind: type[msgspec.Struct]) -> st.SearchStrategy:
-    hints = typing.get_type_hints(kind, vars(messages))
+    hints = typing.get_type_hints(kind)
     return st.builds(kind, **{field.name: values(hints[field.name]) for field in msgspec.structs.fields(kind)})
 
 
