@@ -105,14 +105,14 @@ class CallLink:
         """Ask the other side whether it is there."""
         self.transmit(ice_checks.check(f"{self._theirs[0]}:{self.ufrag}", self._theirs[1]))
 
-    def transmit(self, data: bytes) -> None:
-        """Send a datagram."""
+    def transmit(self, data: bytes, to: tuple[str, int] | None = None) -> None:
+        """Send a datagram, to the other side or where else it is said."""
         if self._up is None:
-            self._send(data)
+            self._send(data, to)
             return
         now = self._loop.time()
         for due in self._up.fates(now):
-            self._loop.call_at(due, self._send, data)
+            self._loop.call_at(due, self._send, data, to)
 
     def close(self) -> None:
         """Release the socket."""
@@ -120,10 +120,11 @@ class CallLink:
         self._remote = None
         self._sock.close()
 
-    def _send(self, data: bytes) -> None:
-        if self._remote is not None:
+    def _send(self, data: bytes, to: tuple[str, int] | None) -> None:
+        remote = to or self._remote
+        if remote is not None and self._sock.fileno() >= 0:
             try:
-                self._sock.sendto(data, self._remote)
+                self._sock.sendto(data, remote)
             except OSError:  # a full buffer, or the server's socket is gone: datagrams get lost
                 return
 
@@ -150,7 +151,7 @@ class CallLink:
         if answer is None:
             self._connected.set()
         else:
-            self.transmit(answer)
+            self.transmit(answer, (sender[0], sender[1]))  # as browsers do, also before they have the server's answer
 
 
 class CallClient:

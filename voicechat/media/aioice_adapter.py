@@ -16,7 +16,7 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 import aioice
@@ -42,6 +42,7 @@ MAX_PEERS = 64
 _CLOSE_S = 2.0
 _RECEIVE_BUFFER = 256 * 1024
 _PROBE_RETRIES = 2  # after 0.5, 1.5 and 3.5 s: within the interval, and a slow path's answer still counts
+_MAX_PROBES = 16  # at a time
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -290,11 +291,8 @@ class IceLink(aioice.Connection):
     def probe(self) -> None:
         """Ask the other side whether it is there; what it answers moves :attr:`consented`."""
         pair = self._nominated.get(1)
-        if pair is None or self.remote_password is None or len(self._probes) > 16:
-            return
-        task = asyncio.get_running_loop().create_task(self._ask(pair, self.remote_password.encode()))
-        self._probes.add(task)
-        task.add_done_callback(self._probes.discard)
+        if pair is not None and self.remote_password is not None:
+            self._start_probe(self._ask(pair, self.remote_password.encode()))
 
     async def close(self) -> None:
         """Release everything; :attr:`expired` is not called any more."""
@@ -321,6 +319,24 @@ class IceLink(aioice.Connection):
         message.attributes.setdefault("PRIORITY", 0)  # aioice takes it for granted; the signature is of what came
         self.arrived = time.monotonic()
         super().request_received(message, addr, protocol)
+
+    def check_incoming(
+        self, message: aioice.stun.Message, addr: tuple[str, int], protocol: aioice.ice.StunProtocol
+    ) -> None:
+        """A check has come that was made with the password. If its sender is being asked already, it is asked again at
+        once (RFC 8445 section 7.3.1.4): the first time may have been before it had the answer and could tell who asks.
+        """
+        asked = [
+            pair
+            for pair in self._check_list
+            if pair.state is aioice.ice.CandidatePair.State.IN_PROGRESS
+            and pair.protocol is protocol
+            and pair.remote_addr == (addr[0], addr[1])
+        ]
+        super().check_incoming(message, addr, protocol)
+        if not self.ice_controlling:
+            for pair in asked:
+                self._start_probe(self._ask_again(pair))
 
     def protocol_lost(self, protocol: aioice.ice.StunProtocol) -> None:
         """A socket is gone. Consent tells whether that matters."""
@@ -361,6 +377,27 @@ class IceLink(aioice.Connection):
         with contextlib.suppress(aioice.stun.TransactionError):
             await pair.protocol.request(request, pair.remote_addr, integrity_key=key, retransmissions=_PROBE_RETRIES)
             self.arrived = self.consented = time.monotonic()
+
+    async def _ask_again(self, pair: aioice.ice.CandidatePair) -> None:
+        """A second check of a pair whose first one is still waited for: whichever is answered counts."""
+        key = (self.remote_password or "").encode()
+        request = self.build_request(pair, nominate=False)
+        with contextlib.suppress(aioice.stun.TransactionError):
+            await pair.protocol.request(request, pair.remote_addr, integrity_key=key, retransmissions=0)
+            if pair.state is aioice.ice.CandidatePair.State.IN_PROGRESS:
+                if pair.task is not None:
+                    pair.task.cancel()
+                pair.nominated = pair.nominated or pair.remote_nominated
+                self.check_state(pair, aioice.ice.CandidatePair.State.SUCCEEDED)
+                self.check_complete(pair)
+
+    def _start_probe(self, work: Coroutine[Any, Any, None]) -> None:
+        if len(self._probes) > _MAX_PROBES:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._probes.add(task)
+        task.add_done_callback(self._probes.discard)
 
     async def _ask_servers(self) -> list[aioice.Candidate]:
         """Addresses that STUN servers see, and that TURN servers lend."""
@@ -461,7 +498,7 @@ def check() -> None:
         f"aioice.Connection has no {name}"
         for name in (
             "request_received", "data_received", "protocol_lost", "query_consent", "build_request", "gather_candidates",
-            "add_remote_candidate", "connect", "close",
+            "add_remote_candidate", "connect", "close", "check_incoming", "check_state", "check_complete",
         )
         if not hasattr(aioice.Connection, name)
     ]  # fmt: skip
@@ -470,7 +507,7 @@ def check() -> None:
         f"aioice.Connection keeps no {name}"
         for name in (
             "_nominated", "_protocols", "_local_candidates", "_local_candidates_start", "_local_candidates_end",
-            "_query_consent_task",
+            "_query_consent_task", "_check_list",
         )
         if not hasattr(link, name)
     ]  # fmt: skip
