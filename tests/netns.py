@@ -1,4 +1,5 @@
-"""Network namespaces in which only loopback exists, so that nothing that a test starts can reach anything else."""
+"""Network namespaces in which only loopback exists, and cables between some of them, so that nothing that a test starts
+can reach anything else."""
 
 from __future__ import annotations
 
@@ -28,6 +29,22 @@ class Namespace:
         path.write_text(f'#!/bin/sh\nexec {line} "$@"\n')
         path.chmod(0o755)
         return path
+
+    def run(self, *argv: str) -> None:
+        """Run a command inside; raises ``CalledProcessError``."""
+        subprocess.run(self.command(argv), capture_output=True, check=True)
+
+
+def join(one: Namespace, other: Namespace, ours: Sequence[str], theirs: Sequence[str], mtu: int = 1500) -> None:
+    """A cable between two namespaces: the addresses (with their prefixes) of its ends."""
+    ends = [f"v{secrets.token_hex(4)}" for _ in range(2)]
+    assert one.name is not None and other.name is not None
+    argv = ["ip", "link", "add", ends[0], "netns", one.name, "type", "veth", "peer", "name", ends[1]]
+    subprocess.run([*argv, "netns", other.name], capture_output=True, check=True)
+    for space, end, addresses in ((one, ends[0], ours), (other, ends[1], theirs)):
+        for address in addresses:
+            space.run("ip", "address", "add", address, "dev", end, *(["nodad"] if ":" in address else []))
+        space.run("ip", "link", "set", end, "mtu", str(mtu), "up")
 
 
 @contextlib.contextmanager

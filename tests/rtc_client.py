@@ -6,10 +6,11 @@ import asyncio
 import fractions
 import json
 import time
+from collections.abc import Sequence
 
 import aiohttp
 import numpy as np
-from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc import MediaStreamTrack, RTCConfiguration, RTCIceServer, RTCPeerConnection, RTCSessionDescription
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
@@ -55,10 +56,17 @@ class Microphone(MediaStreamTrack):
 
 
 class Client:
-    """One call. ``events`` came over the channel, ``heard`` (mono, 48 kHz, float32) over the track."""
+    """One call. ``events`` came over the channel, ``heard`` (mono, 48 kHz, float32) over the track. ``ice``: which
+    addresses of this machine it may use; ``helpers``: STUN and TURN servers."""
 
-    def __init__(self, http: aiohttp.ClientSession, base: str) -> None:
-        use_host_addresses(IceSettings(interfaces=("none",), loopback=True))
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        base: str,
+        ice: IceSettings = IceSettings(interfaces=("none",), loopback=True),  # noqa: B008 (it is frozen)
+        helpers: Sequence[RTCIceServer] = (),
+    ) -> None:
+        use_host_addresses(ice)
         self.http, self.base = http, base
         self.microphone = Microphone()
         self.events: list[dict] = []
@@ -70,7 +78,7 @@ class Client:
         self.answer = ""
         self._news = asyncio.Condition()
         self._tasks: set[asyncio.Task] = set()
-        self.connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self.connection = RTCPeerConnection(RTCConfiguration(iceServers=list(helpers)))
         self.connection.addTrack(self.microphone)
         self.channel = self.connection.createDataChannel("oai-events")
         self.channel.on("open", self.opened.set)

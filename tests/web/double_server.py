@@ -65,13 +65,21 @@ async def main() -> None:
     parser.add_argument("--word-delay", type=float, default=0.1)
     parser.add_argument("--heartbeat", type=float, default=20.0, help="of WebSocket connections, in seconds")
     parser.add_argument("--consent", type=float, default=30.0, help="how long a call may leave checks unanswered, in s")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--ports", type=int, nargs=2, default=(0, 0), metavar=("FIRST", "LAST"), help="UDP, of calls")
+    parser.add_argument("--public-address", help="of the NAT before this server")
     parser.add_argument("--speaking", type=Path, help="a file of tests.clients.speaking_cascade: hears and speaks")
     parser.add_argument("--marked", nargs=2, metavar=("KEY", "PAYLOAD"), help="the spoken sound is marked so")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    ice = IceSettings(interfaces=("none",), loopback=True)
+    public = () if arguments.public_address is None else (arguments.public_address,)
+    ice = IceSettings(public_addresses=public)
+    if arguments.host == "127.0.0.1":
+        ice = IceSettings(interfaces=("none",), loopback=True)
     settings = webrtc.RtcSettings(
-        peer=PeerSettings(ice=ice, consent=arguments.consent), max_sessions=arguments.max_sessions
+        peer=PeerSettings(ice=ice, consent=arguments.consent),
+        max_sessions=arguments.max_sessions,
+        ports=tuple(arguments.ports),
     )
     cascade: DoubleCascade | SpeakingCascade = DoubleCascade(
         transcripts=["What is the capital of France?"],
@@ -100,9 +108,9 @@ async def main() -> None:
     )
     runner = web.AppRunner(app)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, arguments.host, 0).start()
     host, port = runner.addresses[0][:2]
-    print(f"http://{host}:{port}", flush=True)
+    print(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", flush=True)
     await asyncio.Event().wait()
 
 
