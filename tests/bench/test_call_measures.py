@@ -7,7 +7,7 @@ import random
 import pytest
 
 from voicechat.bench.call_client import Packet
-from voicechat.bench.call_measures import LEAST_DELAY_S, buffered, intervals_ms
+from voicechat.bench.call_measures import LEAST_DELAY_S, buffered, intervals_ms, played
 
 
 def sent(count: int, *, sequence: int = 65_530, timestamp: int = (1 << 32) - 9600) -> list[Packet]:
@@ -67,3 +67,16 @@ def test_a_pause_of_the_sender_is_not_missed():
 
 def test_hardly_any_packets():
     assert buffered(sent(1)) is None
+
+
+def test_one_lost_packet_leaves_no_delay():
+    slots = played([packet for n, packet in enumerate(sent(500)) if n != 250])
+    assert [slot.number for slot in slots if slot.lost] == [250]
+    assert [slot.delay_s for slot in slots] == pytest.approx([LEAST_DELAY_S] * 500)
+
+
+def test_one_late_packet_delays_for_less_than_200_ms():
+    held = [late(packet, max(0.0, 0.07 - 0.019 * n)) for n, packet in enumerate(sent(500)[250:])]
+    slots = played(sent(500)[:250] + held)
+    assert slots[250].filled_s == pytest.approx(0.07 - LEAST_DELAY_S, abs=0.003)
+    assert all(slot.delay_s <= LEAST_DELAY_S + 0.021 for slot in slots[260:])

@@ -55,50 +55,71 @@ def intervals_ms(packets: Sequence[Packet]) -> list[float]:
     ]
 
 
-def buffered(packets: Sequence[Packet]) -> Heard | None:
-    """Play ``packets``, in the order in which they came, by a browser's buffer; None if there are hardly any.
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """20 ms of a player: the packet's number, counted from the first that came, how many seconds are filled in before
+    it is played, or in its place (``lost``: it is not there, or too late), and how late it is then, beyond the least
+    that a packet of late had needed."""
+
+    number: int
+    filled_s: float
+    lost: bool
+    delay_s: float
+
+
+def played(packets: Sequence[Packet]) -> list[Slot]:
+    """Play ``packets``, in the order in which they came, by a browser's buffer.
 
     It fills in while it has nothing to play, and goes on with what comes then, later than before; a packet that comes
     after those behind it had to be played is not played any more. Sound that the sender left out on purpose (timestamps
     jump, sequence numbers don't) is not missed.
     """
-    if len(packets) < 2:
-        return None
+    if not packets:
+        return []
     first = packets[0]
     came: dict[int, tuple[float, float]] = {}  # when, and where its sound belongs
     for packet in packets:
         number = _signed(packet.sequence - first.sequence & 0xFFFF, 16)
         came.setdefault(number, (packet.at, _signed(packet.timestamp - first.timestamp & 0xFFFFFFFF, 32) / CLOCK))
-    numbers = range(min(came), max(came) + 1)
     lags: deque[float] = deque(maxlen=REMEMBERED)
     waits: deque[float] = deque(maxlen=REMEMBERED)
-    gaps: list[float] = []
-    delays: list[float] = []
-    due = came[numbers[0]][0] + LEAST_DELAY_S
-    place, going = came[numbers[0]][1], True
-    for number in numbers:
+    slots: list[Slot] = []
+    due = came[min(came)][0] + LEAST_DELAY_S
+    place, delay = came[min(came)][1], LEAST_DELAY_S
+    for number in range(min(came), max(came) + 1):
         at, sound = came.get(number, (math.inf, place))
         due += max(0.0, sound - place)
         overtaken = any(came.get(n, (math.inf, 0.0))[0] <= at for n in range(number + 1, number + _OVERTAKEN))
-        filled = 0.0
-        if at > due:
-            filled = _FRAME_S if overtaken else at - due
-        if filled:
-            gaps = [*gaps, filled] if going else [*gaps[:-1], gaps[-1] + filled]
-        going = not filled
+        lost = at > due and overtaken
+        filled = _FRAME_S if lost else max(0.0, at - due)
         step = _FRAME_S
         if at < math.inf:
-            due = due if overtaken else max(due, at)
+            due = due if lost else max(due, at)
             lags.append(at - sound)
             waits.append(lags[-1] - min(lags))
-            delays.append(due - sound - min(lags))
+            delay = due - sound - min(lags)
             wanted = max(LEAST_DELAY_S, percentile(list(waits), QUANTILE) + _FRAME_S)
-            if abs(delays[-1] - wanted) > _FRAME_S:
-                step *= 1 - STRETCH if delays[-1] > wanted else 1 + STRETCH
+            if abs(delay - wanted) > _FRAME_S:
+                step *= 1 - STRETCH if delay > wanted else 1 + STRETCH
+        slots.append(Slot(number, filled, lost, delay))
         due += step
         place = sound + _FRAME_S
-    total = len(numbers) * _FRAME_S
-    return Heard(sum(gaps) / total, len(gaps), max(gaps, default=0.0), sum(delays) / len(delays))
+    return slots
+
+
+def buffered(packets: Sequence[Packet]) -> Heard | None:
+    """What a browser's buffer makes of ``packets``; None if there are hardly any."""
+    if len(packets) < 2:
+        return None
+    slots = played(packets)
+    gaps: list[float] = []
+    going = False
+    for slot in slots:
+        if slot.filled_s:
+            gaps = [*gaps[:-1], gaps[-1] + slot.filled_s] if going else [*gaps, slot.filled_s]
+        going = bool(slot.filled_s)
+    delay = sum(slot.delay_s for slot in slots) / len(slots)
+    return Heard(sum(gaps) / (len(slots) * _FRAME_S), len(gaps), max(gaps, default=0.0), delay)
 
 
 def _signed(value: int, bits: int) -> int:

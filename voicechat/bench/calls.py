@@ -10,7 +10,8 @@ and is answered in the other half. ``--cascade double`` measures calls alone, ev
 ``runs``      of each number of calls: ``calls``, ``failed``, ``errors`` (by text), ``good`` (calls that a browser's
               jitter buffer played well), ``connect_ms`` (offer posted to first packet of sound), ``core_percent`` (of
               the server's process without its stages, in percent of one core: all calls, and a call), ``loop_lag_ms``,
-              ``interval_ms`` (of sent packets, by the kernel's clock), ``near_share`` (of them within 20 ± 4 ms),
+              ``interval_ms`` (of sent packets, by the kernel's clock), ``sent_share`` (packets that came, of
+              those that there are in the time), ``near_share`` (of them within 20 ± 4 ms),
               ``filled_share``, ``underruns`` and ``longest_ms`` of all calls' buffers, ``buffer_ms`` (their mean
               delay), ``replies`` (played to their end), ``client_processes``, ``client_lag_ms``: where it is not small,
               the callers were the bottleneck
@@ -225,6 +226,7 @@ def measured(records: Sequence[CallRecord], since: float, until: float) -> dict[
         "replies": sum(record.replies for record in records),
         "connect_ms": _dict(summarize(connects)),
         "interval_ms": spread or None,
+        "sent_share": sum(map(len, windows)) / (50 * (until - since) * len(records)),
         "near_share": near / len(intervals) if intervals else None,
         "filled_share": sum(one.share for one in heard) / len(heard) if heard else None,
         "underruns": sum(one.underruns for one in heard),

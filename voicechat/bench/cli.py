@@ -17,6 +17,7 @@ KINDS = {
     "realtime": "voicechat.bench.realtime",
     "load": "voicechat.bench.load",
     "calls": "voicechat.bench.calls",
+    "loss": "voicechat.bench.loss",
     "voice": "voicechat.bench.voice",
     "watermark": "voicechat.bench.watermark",
 }
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_realtime_arguments(kinds.add_parser("realtime", help="a scripted set of recordings, over realtime sessions"))
     _add_load_arguments(kinds.add_parser("load", help="more and more users, over REST and WebSocket"))
     _add_call_arguments(kinds.add_parser("calls", help="what calls cost and how they sound, more and more of them"))
+    _add_loss_arguments(kinds.add_parser("loss", help="what lost and late packets do to the words, without a server"))
     _add_voice_arguments(kinds.add_parser("voice", help="the voices, judged on held-out texts beside their teachers"))
     _add_watermark_arguments(
         kinds.add_parser("watermark", help="what the mark survives, how it is read, what it costs")
@@ -162,6 +164,15 @@ def _add_call_arguments(parser: argparse.ArgumentParser) -> None:
     _add_server_arguments(parser)
 
 
+def _add_loss_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the simulated bad network."""
+    parser.add_argument("--texts", type=_positive, default=40, metavar="N", help="spoken questions (40)")
+    parser.add_argument("--loss", type=float, default=5.0, metavar="P", help="percent of packets lost (5)")
+    parser.add_argument("--burst", type=float, default=1.0, metavar="N", help="packets lost in a row, on average (1)")
+    parser.add_argument("--jitter", type=float, default=40.0, metavar="MS", help="delay of packets, up to so much (40)")
+    _add_model_arguments(parser)
+
+
 def _add_voice_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the judging of voices."""
     parser.add_argument("--count", type=_positive, default=200, metavar="N", help="texts (200)")
@@ -191,15 +202,20 @@ def _add_voice_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
     """Which server is measured, and how that is told."""
-    parser.add_argument("--model", metavar="NAME", help="a name in configs/ or a YAML file; default embedded")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="what the models run on, without --server")
-    parser.add_argument(
-        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="any setting; may be repeated"
-    )
+    _add_model_arguments(parser)
     parser.add_argument(
         "--server",
         metavar="URL",
         help=f"measure this running server; its key, if it needs one, is taken from ${API_KEY}",
+    )
+
+
+def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Whose models are used, and how the report is told."""
+    parser.add_argument("--model", metavar="NAME", help="a name in configs/ or a YAML file; default embedded")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="what the models run on, without --server")
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="any setting; may be repeated"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
