@@ -58,7 +58,8 @@ def test_every_stack_is_answered(name, end):
 def test_what_each_says():
     codecs = {name: sdp.parse(text).codec for name, text in OFFERS.items()}
     assert {name: codec.name for name, codec in codecs.items()} == {
-        "aiortc": "opus", "chromium": "opus", "chromium-video": "opus", "firefox-max-bundle": "opus",
+        "aiortc": "opus", "chromium": "opus", "chromium-video": "opus", "firefox-esr": "opus",
+        "firefox-esr-max-bundle": "opus", "firefox-max-bundle": "opus",
         "gateway-pcmu": "pcmu", "gstreamer": "opus", "libpeer-esp32": "pcma", "libwebrtc-native": "opus",
         "pion": "opus", "recvonly": "opus", "safari": "opus",
     }  # fmt: skip
