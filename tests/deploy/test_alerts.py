@@ -20,7 +20,7 @@ def _expressions() -> list[str]:
     return [rule["expr"] for group in tree["groups"] for rule in group["rules"]]
 
 
-def _names() -> set[str]:
+def metric_names() -> set[str]:
     """Every name under which the server's metrics can be asked for, read by Prometheus's own parser."""
     metrics = Metrics()
     metrics.watch(lambda: Status(True, {"a": "up"}, {"a": 1}, {"free": 1}, 0, 0, 0, {"0.99": 0.0}))
@@ -35,13 +35,13 @@ def _names() -> set[str]:
 def test_alerts_ask_for_metrics_that_are_there() -> None:
     asked = {name for expression in _expressions() for name in re.findall(r"voicechat_\w+", expression)}
     assert asked
-    assert asked <= _names(), asked - _names()
+    assert asked <= metric_names(), asked - metric_names()
 
 
 def test_the_documentation_names_every_metric() -> None:
     text = (DEPLOY.parent / "docs" / "operating.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"voicechat_\w+", text))
-    missing = {name for name in _names() if not any(name.startswith(known) for known in documented)}
+    missing = {name for name in metric_names() if not any(name.startswith(known) for known in documented)}
     assert not missing
 
 
