@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import tracemalloc
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 
@@ -88,17 +89,48 @@ def test_files_in_which_nothing_can_be_found(folder: Path, name: str, code: str)
     assert caught.value.code == code and str(caught.value).endswith(".")
 
 
-def test_memory_does_not_grow_with_the_file(folder: Path, marked: Pcm) -> None:
-    """The path of a file of two hours is that of one of a few minutes."""
+def write_long(path: Path, pieces: list[Pcm], minutes: float) -> None:
+    """The pieces, one after the other, again and again, written as they come."""
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("flac", rate=PCM_RATE, layout="mono")
+        for pcm in itertools.islice(itertools.cycle(pieces), round(minutes * 60 / (len(pieces[0]) / PCM_RATE))):
+            frame = av.AudioFrame.from_ndarray(pcm[None], format="s16", layout="mono")
+            frame.sample_rate = PCM_RATE
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+
+
+def look_into(path: Path) -> dict[str, Any]:
+    """What a process that looks into one file alone finds, its peak memory in MB, and the CPU seconds that it took."""
+    code = f"""
+import json, resource
+from pathlib import Path
+from voicechat.provenance import detect_file
+from voicechat.watermark.keys import Key
+begun = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+found = detect_file(Path({str(path)!r}), [Key.parse({KEY.secret.hex()!r})], expected=[{PAYLOAD}])
+used = resource.getrusage(resource.RUSAGE_SELF)
+spans = [[span.start_s, span.end_s, span.payload] for span in found.spans]
+print(json.dumps(dict(mb=used.ru_maxrss / 1024, cpu_s=used.ru_utime - begun, s=found.duration_s, spans=spans)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.parametrize("minutes", [4, pytest.param(120, marks=pytest.mark.slow)])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, person: Pcm, marked: Pcm, minutes: int) -> None:
+    """A process's peak for a short file and a long one, marked for 8 s of every 16."""
     peaks = []
-    for repeats in (2, 20):
-        path = folder / f"long{repeats}.flac"
-        path.write_bytes(encode(np.tile(marked, repeats), "flac"))
-        tracemalloc.start()
-        assert detect_file(path, [KEY]).detected
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.3 * peaks[0], peaks
+    for length in (1, minutes):
+        path = tmp_path / f"{length}.flac"
+        write_long(path, [marked, person[8 * PCM_RATE : 16 * PCM_RATE]], length)
+        found = look_into(path)
+        print(f"{length} minutes: {found['mb']:.0f} MB, {found['cpu_s']:.1f} s of CPU")
+        assert found["s"] == pytest.approx(60 * length, abs=8.5)
+        assert len(found["spans"]) == round(length * 60 / 8 / 2) and {span[2] for span in found["spans"]} == {PAYLOAD}
+        peaks.append(found["mb"])
+    assert peaks[1] < peaks[0] + 20, peaks
 
 
 # ---- in a process beside the server

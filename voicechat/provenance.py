@@ -15,6 +15,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from voicechat.contract.provenance import CannotCheck, MarkReport, MarkSpan, Provenance
 from voicechat.contract.sound import Pcm
@@ -42,9 +43,11 @@ def detect_file(
     with path.open("rb"):  # FFmpeg would have no better word for a file that is not there
         pass
     detector = Detector(keys, RATE, expected)
-    for pcm in _seconds(read_sound(path, foreign=foreign, rate=RATE, max_s=max_s)):
-        detector.feed(pcm)
-    return _checked(detector.finish())
+    # the products are small: more threads would be busy waiting for each other, and for whatever else needs their cores
+    with threadpool_limits(1, "blas"):
+        for pcm in _seconds(read_sound(path, foreign=foreign, rate=RATE, max_s=max_s)):
+            detector.feed(pcm)
+        return _checked(detector.finish())
 
 
 def _seconds(pieces: Iterator[Pcm]) -> Iterator[Pcm]:
@@ -183,7 +186,6 @@ def _work(
     expected: Sequence[int],
 ) -> None:
     """Body of the process: ends when the server closes its side, or is gone."""
-    os.environ["OMP_NUM_THREADS"] = "1"
     os.nice(_NICENESS)
     keys = [Key(secret) for secret in secrets]
     with contextlib.suppress(EOFError, KeyboardInterrupt):

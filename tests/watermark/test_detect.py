@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import tracemalloc
 
 import numpy as np
@@ -11,12 +12,23 @@ import pytest
 
 from voicechat.bench.watermark_attacks import ATTACKS, Floats
 from voicechat.contract.sound import PCM_RATE, Pcm
+from voicechat.watermark.code import signs_of
 from voicechat.watermark.detect import Detector, detect
 from voicechat.watermark.embed import Embedder
 from voicechat.watermark.features import Contrasts, Levels
 from voicechat.watermark.keys import Key
 from voicechat.watermark.pattern import PILOT, Pattern
-from voicechat.watermark.search import SCALES, search, steps_needed
+from voicechat.watermark.search import (
+    HYPOTHESES,
+    INTERESTING,
+    SCALES,
+    Hypothesis,
+    Places,
+    Template,
+    Window,
+    search,
+    steps_needed,
+)
 
 KEY, OTHER = Key(bytes(range(32))), Key(bytes(range(1, 33)))
 PAYLOAD = 0xACE1
@@ -122,12 +134,74 @@ def test_a_sum_of_random_signs_with_fixed_sound_is_normal() -> None:
 def test_p_values_hold_under_random_keys() -> None:
     """Of 300 keys that the sound was not marked with, no more than a share a gets a p-value of a or less."""
     rng = np.random.default_rng(2)
-    seen = contrasts_of(9)[: steps_needed(100)]
-    found = [search(seen, Pattern.of(Key(rng.bytes(32))), 100, [PAYLOAD]) for _ in range(300)]
+    places = Places(Window(contrasts_of(9)[: steps_needed(100)], 100), 100)
+    found = [search(places, Template(Pattern.of(Key(rng.bytes(32)))), [PAYLOAD]) for _ in range(300)]
     p = np.exp([one.log_p for one in found])
     for bound in (0.3, 0.1, 0.03):
         assert (p <= bound).sum() <= 300 * bound + 3 * np.sqrt(300 * bound)
     assert max(one.score for one in found) < 9
+
+
+@pytest.mark.parametrize("rows", [100, 250])
+@pytest.mark.parametrize("depth", [1.0, 0.15, 0.0])
+def test_a_windows_score_is_that_of_its_definition(rows: int, depth: float) -> None:
+    """By loops over places, in float64: the best of the 24 where the pilot is seen best, for a payload that is expected
+    and for all; exact whenever it may count, and else no better.
+    """
+    plain = speech(7.0)
+    sound = (plain + depth * (mark(plain).astype(float) - plain)).astype(np.float32) / 32768
+    levels, front = Levels(PCM_RATE, SCALES), Contrasts(len(SCALES))
+    seen = np.concatenate([front.push(levels.push(sound)), front.push(levels.finish())])[60:]
+    pattern = Pattern.of(KEY)
+    places, template = Places(Window(seen, 250), rows), Template(pattern)
+    (known, place), (any_word, _) = by_definition(seen, pattern, rows)
+    if depth == 1.0:
+        found = search(places, template, [PAYLOAD])
+        assert found.word == found.payload == PAYLOAD
+        assert found.score == pytest.approx(known, rel=1e-4)
+        assert (found.hypothesis, found.first, found.row) == place
+    tried = math.log(len(HYPOTHESES) * 128 * 4)
+    blind_p = tried + math.log(65536) - any_word**2 / 2
+    known_p = min(math.log(2) + blind_p, tried + math.log(2) - known**2 / 2)
+    for expected, exact in (([], blind_p), ([PAYLOAD], known_p)):
+        log_p = search(places, template, expected).log_p
+        assert log_p == pytest.approx(min(0.0, exact), abs=1e-2) or min(log_p, exact) > INTERESTING
+        assert log_p >= min(0.0, exact) - 1e-2
+
+
+Place = tuple[Hypothesis, int, int]
+
+
+def by_definition(seen: Floats, pattern: Pattern, rows: int) -> tuple[tuple[float, Place], tuple[float, Place]]:
+    """The best z of PAYLOAD, and of any, at the 24 places where the pilot's z is best; and which place that is."""
+    is_pilot, signs = pattern.symbols == PILOT, pattern.signs.reshape(-1).astype(float)
+    places = []
+    for hypothesis in HYPOTHESES:
+        for first in range(4):
+            steps = np.rint(first + 4 * np.arange(rows) / hypothesis.speed).astype(int)
+            folded = np.zeros((128, 44))
+            np.add.at(folded, np.arange(rows) % 128, seen[steps, hypothesis.scale].astype(float))
+            for row in range(128):
+                at = np.where(is_pilot, folded[(np.arange(128) - row) % 128], 0).reshape(-1)
+                places.append((at @ signs / np.sqrt(at @ at), (hypothesis, first, row), folded))
+    known, all_words, words = [], [], signs_of(np.arange(65536)).astype(float)
+    for _, place, folded in sorted(places, key=lambda one: -one[0])[:24]:
+        own = np.roll(folded, place[2], 0) * pattern.signs
+        soft = np.array([own[pattern.symbols == symbol].sum() for symbol in range(64)])
+        agreement = words @ soft
+        norm, pilot = np.sqrt((folded**2).sum()), own[is_pilot].sum()
+        known.append(((pilot + agreement[PAYLOAD]) / norm, place))
+        all_words.append(((pilot + agreement.max()) / norm, place))
+    return max(known, key=lambda one: one[0]), max(all_words, key=lambda one: one[0])
+
+
+def test_several_keys_are_looked_for_as_each_alone() -> None:
+    sound = np.concatenate([mark(speech(4.0, 2)), mark(speech(4.0, 3), OTHER, 77)])
+    both, one, other = (detect(sound, keys, PCM_RATE) for keys in ([KEY, OTHER], [KEY], [OTHER]))
+    assert [(s.key_id, s.payload, s.score) for s in both.spans] == [
+        (s.key_id, s.payload, s.score) for s in (*one.spans, *other.spans)
+    ]
+    assert both.scores == tuple(map(max, zip(one.scores, other.scores, strict=True)))
 
 
 def test_the_result_does_not_depend_on_how_the_sound_was_fed() -> None:

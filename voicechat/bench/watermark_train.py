@@ -16,7 +16,8 @@ from voicechat.bench import watermark_attacks as attacks
 from voicechat.bench.watermark_sounds import read_sound
 from voicechat.watermark.code import Floats
 from voicechat.watermark.embed import Embedder
-from voicechat.watermark.features import AROUND, STEPS_OF_A_ROW, Levels, inputs
+from voicechat.watermark.features import AROUND, STEPS_OF_A_ROW, Levels, inputs, loudness
+from voicechat.watermark.front import INPUTS
 from voicechat.watermark.keys import Key
 from voicechat.watermark.pattern import BANDS, ROWS, Pattern
 
@@ -41,14 +42,10 @@ def examples(paths: list[Path]) -> tuple[Floats, Floats]:
             stream = Levels(rate, (1.0,))
             levels = np.concatenate([stream.push(sound.astype(np.float32)), stream.finish()])
             steps = np.arange(1 + round(attack.delay_ms / 5), len(levels) - AROUND, STEPS_OF_A_ROW)
-            rows = np.arange(len(steps))
-            keep = steps >= AROUND
-            steps, rows = steps[keep], rows[keep]
-            whole = levels.reshape(*levels.shape[:2], BANDS, 2).mean(3)
-            loud = np.percentile(whole[:, 0].max(1), 80).astype(np.float32)
-            background = np.percentile(whole[::4], 5, axis=0).astype(np.float32)
+            rows = np.flatnonzero(steps >= AROUND)
             bands = _NARROW if rate == 8000 else BANDS
-            seen.append(inputs(levels, whole, steps, loud, background)[:, 0, :bands].reshape(-1, 130))
+            every = np.concatenate(list(inputs(levels, *loudness(levels))), 1)
+            seen.append(every[:, steps[rows] - AROUND, 0, :bands].reshape(INPUTS, -1).T)
             signs.append(Pattern.of(key).marked(payload)[rows % ROWS, :bands].reshape(-1))
     return np.concatenate(seen), np.concatenate(signs)
 

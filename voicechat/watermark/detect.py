@@ -14,7 +14,7 @@ from voicechat.watermark.features import STEP_MS, STEPS_OF_A_ROW, Contrasts, Lev
 from voicechat.watermark.keys import Key
 from voicechat.watermark.pattern import BANDS, Pattern
 from voicechat.watermark.report import FALSE_POSITIVE_RATE, Outcome, Report, Span
-from voicechat.watermark.search import SCALES, search, steps_needed
+from voicechat.watermark.search import INTERESTING, SCALES, Places, Template, Window, search, steps_needed
 from voicechat.watermark.spans import Track, joined
 
 RATES = (8_000, 16_000, 24_000, 48_000)
@@ -29,7 +29,6 @@ _HOP = 500 // STEP_MS
 _MARGIN = 2000 // STEP_MS
 _NEED = max(steps_needed(rows) for rows in _ROWS)
 _SILENT = 10 ** (-70 / 20)
-_INTERESTING = math.log(FALSE_POSITIVE_RATE)
 
 
 class Detector:
@@ -44,7 +43,8 @@ class Detector:
         if rate not in RATES:
             raise ValueError(f"the detector takes sound at {', '.join(map(str, RATES))} Hz, not {rate}; resample it")
         self._rate = rate
-        self._keys = {key: Pattern.of(key) for key in dict.fromkeys(keys)}
+        patterns = {key: Pattern.of(key) for key in dict.fromkeys(keys)}
+        self._keys = {key: (pattern, Template(pattern)) for key, pattern in patterns.items()}
         self._expected = tuple(dict.fromkeys(expected))
         for payload in self._expected:
             encode(payload)  # refuses what is none
@@ -103,20 +103,18 @@ class Detector:
                 self._begin += spare
 
     def _look_at(self, start: int) -> None:
-        # what lies beyond the end of the sound says nothing: it is zero
-        window = self._seen[start - self._begin :]
-        for number, rows in enumerate(_ROWS):
-            if number and len(window) < steps_needed(_ROWS[number - 1]) + _HOP:
-                continue
-            need = steps_needed(rows)
-            padded = np.pad(window[:need], ((0, max(0, need - len(window))), (0, 0), (0, 0)))
+        seen = self._seen[start - self._begin :]
+        asked = [r for n, r in enumerate(_ROWS) if not n or len(seen) >= steps_needed(_ROWS[n - 1]) + _HOP]
+        window = Window(seen[: steps_needed(asked[-1])], asked[-1])
+        for rows in asked:
+            places = Places(window, rows)
             score = 0.0
-            for key, pattern in self._keys.items():
+            for key, (pattern, template) in self._keys.items():
                 self._windows += 1
-                found = search(padded, pattern, rows, self._expected)
+                found = search(places, template, self._expected)
                 score = max(score, found.score)
                 self._lowest = min(self._lowest, found.log_p)
-                if found.log_p > _INTERESTING:
+                if found.log_p > INTERESTING:
                     continue
                 track = next((t for t in reversed(self._tracks) if t.continues(key, found, start)), None)
                 if track is None:
@@ -125,7 +123,7 @@ class Detector:
                 track.add(found, start)
                 end = start + rows * STEPS_OF_A_ROW
                 track.watch(self._seen, self._begin, start - _MARGIN, end + _MARGIN, pattern)
-            if not number:
+            if rows == _ROWS[0]:
                 self._note((start + rows * STEPS_OF_A_ROW / 2) * STEP_MS / 1000, score)
 
     def _report(self) -> Report:

@@ -8,10 +8,12 @@ a p-value means.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from voicechat.watermark.code import Floats
-from voicechat.watermark.front import Front, front
+from voicechat.watermark.front import INPUTS, Front, front
 from voicechat.watermark.pattern import BANDS, ROW_MS, band_weights
 
 STEP_MS = 5
@@ -21,9 +23,12 @@ AROUND = 10
 
 _FRAME_MS, _FFT_MS = 20, 64
 _FLOOR = 1e-12
+_DB = np.float32(10 / np.log(10))
 _HISTORY = 1600
 """Steps, before those that are new, from which the loudness of the sound and of its background is taken."""
-_BLOCK = 100
+_BLOCK = 20
+"""Steps that the network sees at a time: what it works on then fits into a core's cache."""
+_SPAN = 2 * AROUND + 1
 
 
 class Levels:
@@ -33,7 +38,8 @@ class Levels:
         self._step, self._frame, self._size = (rate * ms // 1000 for ms in (STEP_MS, _FRAME_MS, _FFT_MS))
         self._window = np.hanning(self._frame + 2)[1:-1].astype(np.float32)
         self._window /= self._window.sum()
-        self._weights = np.concatenate([band_weights(rate, self._size, scale, halves=True) for scale in scales], 1)
+        weights = np.concatenate([band_weights(rate, self._size, scale, halves=True) for scale in scales], 1)
+        self._weights = weights[: int(np.flatnonzero(weights.any(1)).max()) + 1]
         self._shape = (len(scales), 2 * BANDS)
         self._sound = np.zeros(self._frame // 2, np.float32)
 
@@ -46,8 +52,9 @@ class Levels:
             return np.zeros((0, *self._shape), np.float32)
         frames = np.lib.stride_tricks.sliding_window_view(sound, self._frame)[:: self._step][:count]
         spectrum = np.fft.rfft(frames * self._window, self._size, axis=1)
+        spectrum = spectrum[:, : len(self._weights)]
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
-        levels: Floats = 10 * np.log10(power @ self._weights + np.float32(_FLOOR))
+        levels: Floats = _DB * np.log(power @ self._weights + np.float32(_FLOOR))
         return levels.reshape(count, *self._shape)
 
     def finish(self) -> Floats:
@@ -73,7 +80,7 @@ class Contrasts:
         until = len(self._levels) - AROUND
         if until <= self._done:
             return np.zeros((0, levels.shape[1], BANDS), np.float32)
-        made = contrasts(self._levels, np.arange(self._done, until), self._front)
+        made = contrasts(self._levels, self._done, self._front)
         spare = max(0, until - _HISTORY)
         self._levels = self._levels[spare:]
         self._done = until - spare
@@ -84,33 +91,60 @@ class Contrasts:
         return self.push(np.repeat(self._levels[-1:], AROUND, 0))
 
 
-def contrasts(levels: Floats, steps: np.ndarray[tuple[int], np.dtype[np.int64]], network: Front) -> Floats:
-    """Contrasts at some steps of ``levels`` ``[n, scales, 2 * BANDS]``, each at least :data:`AROUND` from both ends."""
-    out = np.empty((len(steps), levels.shape[1], BANDS), np.float32)
-    whole = levels.reshape(*levels.shape[:2], BANDS, 2).mean(3)
-    loud = np.percentile(whole[:, 0].max(1), 80).astype(np.float32)
-    background = np.percentile(whole[::4], 5, axis=0).astype(np.float32)
-    for first in range(0, len(steps), _BLOCK):
-        block = steps[first : first + _BLOCK]
-        out[first : first + _BLOCK] = network(inputs(levels, whole, block, loud, background))
+def contrasts(levels: Floats, first: int, network: Front) -> Floats:
+    """Contrasts of the steps of ``levels`` ``[n, scales, 2 * BANDS]`` from ``first`` on, that is not below
+    :data:`AROUND`, up to where :data:`AROUND` steps follow.
+    """
+    seen = inputs(levels[first - AROUND :], *loudness(levels))
+    return np.concatenate([network(block) for block in seen])
+
+
+def loudness(levels: Floats) -> tuple[np.float32, Floats]:
+    """How loud a sound is whose levels ``[n, scales, 2 * BANDS]`` these are, in dB, and its background ``[scales,
+    BANDS]``.
+    """
+    loudest: Floats = (levels[:, 0, ::2] + levels[:, 0, 1::2]).max(1) / np.float32(2)
+    some = np.ascontiguousarray(np.moveaxis(levels[::4], 0, 2))
+    return np.float32(_quantile(loudest, 0.8)), _quantile((some[:, ::2] + some[:, 1::2]) / np.float32(2), 0.05)
+
+
+def _quantile(values: Floats, share: float) -> Floats:
+    """Over the last axis, as numpy's, which is slow where that is not the first."""
+    place = (values.shape[-1] - 1) * share
+    low = int(place)
+    high = min(low + 1, values.shape[-1] - 1)
+    values = np.partition(values, (low, high), axis=-1)
+    out: Floats = values[..., low] + (values[..., high] - values[..., low]) * np.float32(place - low)
     return out
 
 
-def inputs(
-    levels: Floats,
-    whole: Floats,
-    steps: np.ndarray[tuple[int], np.dtype[np.int64]],
-    loud: np.float32,
-    background: Floats,
-) -> Floats:
-    """What the network sees of every tile: float32 ``[steps, scales, BANDS, INPUTS]``."""
-    padded = np.pad(levels, ((0, 0), (0, 0), (2, 2)), mode="edge")
-    around = padded[steps[:, None] + np.arange(-AROUND, AROUND + 1)[None, :]]  # [steps, 21, scales, 2 * BANDS + 4]
-    patches = np.lib.stride_tricks.sliding_window_view(around, 6, axis=3)[:, :, :, ::2]  # [steps, 21, scales, BANDS, 6]
-    patches = np.moveaxis(patches, 1, 3).reshape(len(steps), levels.shape[1], BANDS, -1)
-    patches = np.clip(patches - patches.mean(3, keepdims=True), -15, 15) / 5
-    here = whole[steps]
-    places = np.broadcast_to(np.linspace(-1, 1, BANDS, dtype=np.float32), here.shape)
-    more = np.stack([(here - loud) / 20, (here - here.max(2, keepdims=True)) / 20, (here - background) / 20, places], 3)
-    seen: Floats = np.concatenate([patches, np.clip(more, -4, 4)], 3).astype(np.float32)
-    return seen
+def inputs(levels: Floats, loud: np.float32, background: Floats) -> Iterator[Floats]:
+    """What the network sees of the tiles of every step of ``levels`` but the first and last :data:`AROUND`.
+
+    Float32 ``[INPUTS, steps, scales, BANDS]``, a few steps at a time: three bands' halves around, at every step around,
+    without their mean; and how the tile's own level is to the sound's, to the loudest of its time, to the background's;
+    and its place.
+    """
+    steps, scales = len(levels) - 2 * AROUND, levels.shape[1]
+    fifths = np.pad(levels / np.float32(5), ((0, 0), (0, 0), (2, 2)), mode="edge")
+    halves = np.ascontiguousarray(np.moveaxis(fifths.reshape(len(levels), scales, -1, 2), 3, 0))  # [2, n, scales, 46]
+    pairs = halves[0] + halves[1]
+    sums = pairs[..., :-2] + pairs[..., 1:-1] + pairs[..., 2:]
+    before = np.concatenate([np.zeros((1, scales, BANDS)), np.cumsum(sums, 0, np.float64)])
+    mean = ((before[_SPAN:] - before[:-_SPAN]) / (6 * _SPAN)).astype(np.float32)
+    parity, step, scale, band = halves.strides
+    patches = np.lib.stride_tricks.as_strided(
+        halves, (_SPAN, 3, 2, steps, scales, BANDS), (step, band, parity, step, scale, band), writeable=False
+    )
+    here = pairs[AROUND : AROUND + steps, :, 1:-1] * np.float32(2.5)
+    more = np.stack([here - loud, here - here.max(2, keepdims=True), here - background]) / np.float32(20)
+    np.clip(more, -4, 4, out=more)
+    places = np.linspace(-1, 1, BANDS, dtype=np.float32)
+    for first in range(0, steps, _BLOCK):
+        these = slice(first, min(first + _BLOCK, steps))
+        seen = np.empty((INPUTS, these.stop - first, scales, BANDS), np.float32)
+        around = seen[:-4].reshape(_SPAN, 3, 2, *seen.shape[1:])
+        np.subtract(patches[:, :, :, these], mean[these], out=around)
+        np.clip(around, -3, 3, out=around)
+        seen[-4:-1], seen[-1] = more[:, these], places
+        yield seen

@@ -23,12 +23,14 @@ class Front:
     layers: tuple[tuple[Floats, Floats], ...]
 
     def __call__(self, seen: Floats) -> Floats:
-        """Contrasts ``[…]`` of what is seen ``[…, INPUTS]``."""
-        flat = seen.reshape(-1, seen.shape[-1])
+        """Contrasts ``[…]`` of what is seen ``[INPUTS, …]``."""
+        flat = seen.reshape(len(seen), -1)
         for weight, bias in self.layers[:-1]:
-            flat = np.tanh(flat @ weight.T + bias)
+            flat = weight @ flat
+            flat += bias[:, None]
+            np.tanh(flat, out=flat)
         weight, bias = self.layers[-1]
-        out: Floats = (flat @ weight.T + bias).reshape(seen.shape[:-1])
+        out: Floats = (weight @ flat + bias[:, None]).reshape(seen.shape[1:])
         return out
 
 
