@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests import needed
 from voicechat.faces.metrics import Metrics, Status
+from voicechat.media.quality import Quality
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
@@ -23,6 +24,8 @@ def _expressions() -> list[str]:
 def metric_names() -> set[str]:
     """Every name under which the server's metrics can be asked for, read by Prometheus's own parser."""
     metrics = Metrics()
+    calls = Quality(1, 1, 1, 1, 0.01, 0.1)
+    metrics.watch_calls(lambda: (calls, [calls]))
     metrics.watch(lambda: Status(True, {"a": "up"}, {"a": 1}, {"free": 1}, 0, 0, 0, {"0.99": 0.0}))
     names: set[str] = set()
     for family in text_string_to_metric_families(metrics.text().decode()):

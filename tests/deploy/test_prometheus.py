@@ -22,6 +22,7 @@ from tests.ws_server import Server, serving, spoken
 from voicechat.contract.errors import Overloaded
 from voicechat.faces.app import FaceSettings
 from voicechat.faces.metrics import METRICS, Status
+from voicechat.media.quality import Quality
 
 DASHBOARD = DEPLOY / "grafana" / "voicechat.json"
 CHAT = {"model": "double", "messages": [{"role": "user", "content": "Hello"}]}
@@ -69,6 +70,8 @@ async def server() -> AsyncIterator[Server]:
             {"0.5": 0.001, "0.99": 0.2},
         )  # fmt: skip
         made.app[METRICS].watch(lambda: status)
+        call = Quality(100, 2, 0, 0, 0.004, 0.05)
+        made.app[METRICS].watch_calls(lambda: (call, [call]))
         yield made
 
 

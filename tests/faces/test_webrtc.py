@@ -12,12 +12,13 @@ import pytest
 from aiohttp import web
 from aiortc import RTCSessionDescription
 from openai import AsyncOpenAI
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cascade_double import TONE_HZ, TONE_LEVEL, DoubleCascade
 from tests.protocol import check_server_event
 from tests.rtc_client import Client
 from tests.speech import rms, silence, voice
-from voicechat.faces import client_secrets, realtime_ws, webrtc
+from voicechat.faces import client_secrets, metrics, realtime_ws, webrtc
 from voicechat.faces.errors import error_middleware
 from voicechat.media.ice import IceSettings
 from voicechat.media.rtc import PeerSettings
@@ -35,6 +36,7 @@ class Server:
 
     async def __aenter__(self) -> "Server":
         app = web.Application(middlewares=[error_middleware])
+        metrics.setup(app)
         client_secrets.setup(app, self.cascade)
         realtime_ws.setup(app, self.cascade)
         self.table = webrtc.setup(app, self.cascade, self.settings)
@@ -114,6 +116,29 @@ async def test_a_spoken_question_is_answered_aloud(serve):
     assert np.argmax(spectrum) * 48_000 / len(middle) == pytest.approx(TONE_HZ, abs=4)
     quiet = np.concatenate([heard[: loud[0] - 2400], heard[loud[-1] + 2400 :]])
     assert rms(quiet) < 0.001
+
+
+async def test_how_calls_go_is_told_while_they_last_and_counted_after(serve):
+    async def scraped() -> dict[str, float]:
+        async with server.http.get(f"{server.base}/metrics") as reply:
+            families = text_string_to_metric_families(await reply.text())
+        samples = [sample for family in families for sample in family.samples]
+        return {f"{sample.name} {' '.join(sample.labels.values())}".strip(): sample.value for sample in samples}
+
+    server = await serve()
+    assert (await scraped())["voicechat_rtp_packets_total came"] == 0
+    client = await server.client().connect()
+    client.microphone.say(say())
+    await client.wait_for("output_audio_buffer.stopped")
+    live = await scraped()
+    assert live["voicechat_rtp_packets_total came"] > 50
+    assert 0 <= live["voicechat_rtp_jitter_seconds 0.5"] <= live["voicechat_rtp_jitter_seconds 1"] < 1
+    assert "voicechat_playout_slips_total" in live
+    await client.close()
+    await server.until_empty()
+    after = await scraped()
+    assert after["voicechat_rtp_packets_total came"] >= live["voicechat_rtp_packets_total came"]
+    assert "voicechat_rtp_jitter_seconds 0.5" not in after
 
 
 async def test_answer_sdp(serve):

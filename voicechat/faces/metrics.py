@@ -6,6 +6,7 @@ stages, loop lag) comes from a :class:`Status`, collected at each scrape.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from voicechat.faces.keys import face_of
 from voicechat.faces.operation import TEXT, Operation, Reply, documented
+from voicechat.media.quality import Quality
 
 PREFIX = "voicechat"
 LATENCIES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -90,6 +92,10 @@ class Metrics:
         """Show the server's status too, looked up at each scrape."""
         self.registry.register(_StatusCollector(status))
 
+    def watch_calls(self, calls: Callable[[], tuple[Quality, list[Quality]]]) -> None:
+        """Show how calls go, too: the counts of all, and each that is live, looked up at each scrape."""
+        self.registry.register(_CallsCollector(calls))
+
     def text(self) -> bytes:
         """All of it in Prometheus's text format."""
         return generate_latest(self.registry)
@@ -147,6 +153,37 @@ class _StatusCollector(Collector):
         yield faults
         lag: dict[tuple[str, ...], float] = {(quantile,): seconds for quantile, seconds in status.loop_lag.items()}
         yield _gauge("loop_lag_seconds", "How late the server's event loop runs what is due.", lag, "quantile")
+
+
+class _CallsCollector(Collector):
+    def __init__(self, calls: Callable[[], tuple[Quality, list[Quality]]]) -> None:
+        self._calls = calls
+
+    def collect(self) -> Iterator[Metric]:
+        """Counts of all calls, and the spread of those that are live."""
+        whole, live = self._calls()
+        packets = CounterMetricFamily(
+            f"{PREFIX}_rtp_packets", "RTP packets of calls' microphones that came, or were lost.", labels=["fate"]
+        )
+        packets.add_metric(["came"], whole.came)
+        packets.add_metric(["lost"], whole.lost)
+        yield packets
+        for name, text, count in (
+            ("playout_slips", "Times that a call's playout was too late to catch up.", whole.slips),
+            ("playout_underruns", "Times that a call's playout had too little sound.", whole.underruns),
+        ):
+            family = CounterMetricFamily(f"{PREFIX}_{name}", text)
+            family.add_metric([], count)
+            yield family
+        jitters = [quality.jitter for quality in live if quality.jitter is not None]
+        trips = [quality.round_trip for quality in live if quality.round_trip is not None]
+        yield _gauge("rtp_jitter_seconds", "Jitter of what live calls' microphones send.", _spread(jitters), "quantile")
+        yield _gauge("rtp_round_trip_seconds", "Round trip of live calls.", _spread(trips), "quantile")
+
+
+def _spread(values: list[float]) -> dict[tuple[str, ...], float]:
+    """The middle and the largest, if there are any."""
+    return {("0.5",): statistics.median(values), ("1",): max(values)} if values else {}
 
 
 def _gauge(name: str, text: str, values: Mapping[tuple[str, ...], float], *labels: str) -> GaugeMetricFamily:

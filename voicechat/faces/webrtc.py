@@ -21,6 +21,7 @@ from voicechat.faces.admission import Admission, admission
 from voicechat.faces.auth import credential
 from voicechat.faces.client_secrets import SECRETS
 from voicechat.faces.errors import SERVER, ApiError, json_response
+from voicechat.faces.metrics import METRICS
 from voicechat.faces.operation import JSON, TEXT, Operation, Reply, Schema, array, documented, one_of, struct
 from voicechat.faces.realtime_share import LoopShare, loop_share
 from voicechat.faces.realtime_shell import detecting, new_id
@@ -30,6 +31,7 @@ from voicechat.media import ice
 from voicechat.media.aioice_adapter import UdpPorts
 from voicechat.media.detectors import Detectors
 from voicechat.media.playout import Playout
+from voicechat.media.quality import Quality
 from voicechat.media.rtc import MAX_OFFER_BYTES, BadOffer, NoAddress, Peer, PeerSettings
 from voicechat.realtime.client_events import load_json
 from voicechat.realtime.errors import ClientError
@@ -78,10 +80,19 @@ class CallTable:
         admitted.add(self.__len__)
         self._calls: dict[str, Call] = {}
         self._closed: dict[str, Callable[[], None]] = {}
+        self._past = Quality()
         self._ending: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def qualities(self) -> tuple[Quality, list[Quality]]:
+        """The counts of all calls that there were and are, and how each live one goes."""
+        live = [call.peer.quality for call in self._calls.values()]
+        whole = self._past
+        for quality in live:
+            whole = quality.after(whole)
+        return whole, live
 
     def check(self) -> None:
         """Raise :class:`ApiError` if no further call is admitted now."""
@@ -164,6 +175,7 @@ class CallTable:
         if call is None:
             return
         self._closed.pop(call_id)()
+        self._past = call.peer.quality.after(self._past)
         task = asyncio.get_running_loop().create_task(self._finish(call))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -246,6 +258,8 @@ def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> Call
     """Add this face's routes to ``app``; its calls end when the application shuts down."""
     table = CallTable(cascade, settings, admission(app), loop_share(app))
     app[CALLS] = table.session
+    if METRICS in app:
+        app[METRICS].watch_calls(table.qualities)
 
     @documented(_create_operation)
     async def create(request: web.Request) -> web.Response:

@@ -29,6 +29,7 @@ from voicechat.media.aioice_adapter import CONSENT_S, IceLink, UdpPorts
 from voicechat.media.aiortc_adapter import Line
 from voicechat.media.jitter import MicrophoneStream, RtpAudio
 from voicechat.media.playout import Playout, PlayoutFrame
+from voicechat.media.quality import Quality
 from voicechat.media.rtp import RtpReader, parse_rtp
 from voicechat.media.sdp import MAX_OFFER_BYTES, BadOffer, Offer
 from voicechat.media.sender import Sender
@@ -149,6 +150,19 @@ class Peer:
     def sender(self) -> Sender | None:
         """The stream to the client, once it has been answered."""
         return self._sender
+
+    @property
+    def quality(self) -> Quality:
+        """How the call goes."""
+        heard, sender = self._microphone.stats, self._sender
+        return Quality(
+            came=heard.packets,
+            lost=heard.lost,
+            slips=0 if sender is None else sender.clock.slips,
+            underruns=self._playout.underruns,
+            jitter=self._reader.jitter / codecs.OPUS_CLOCK if heard.packets else None,
+            round_trip=None if sender is None else sender.rate.round_trip,
+        )
 
     @property
     def away(self) -> bool:
