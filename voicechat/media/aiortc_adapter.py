@@ -35,7 +35,8 @@ from voicechat.media.rtp import is_rtcp
 log = logging.getLogger(__name__)
 
 SCTP_CHUNK = 1100
-"""aiortc's 1,200 bytes don't fit through a path with an MTU of 1,280, and stall there without a word."""
+"""Bytes of a message in one packet: with all headers they fit through a path with an MTU of 1,280 (that of IPv6 at
+least), where longer ones stall without a word, as the 1,200 of older aiortc did."""
 
 MAX_MESSAGE = aiortc.rtcsctptransport.LOCAL_MAX_MESSAGE_SIZE
 """Longest message of a data channel, in bytes."""

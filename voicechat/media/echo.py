@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicechat.contract.sound import EARS_RATE, FRAME_MS, FRAME_SAMPLES, PCM_RATE, EarsPcm, Pcm
+from voicechat.media.playout import SILENCE
 
 Floats = npt.NDArray[np.float64]
 
@@ -107,7 +108,7 @@ class EchoGuard:
 
     def sent(self, pcm: Pcm) -> None:
         """20 ms that leave now: int16 ``[480]`` at 24 kHz, silence included."""
-        if pcm.any():
+        if pcm is not SILENCE and pcm.any():
             self._sent.push(pcm / np.float64(32768))
             self._loud_until = self._sent.count + _LAGS + 25 * _FRAME
         else:

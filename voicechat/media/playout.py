@@ -24,6 +24,10 @@ KEPT_SAMPLES = PCM_RATE * 4
 FADE_SAMPLES = PCM_RATE * 5 // 1000
 """A reply that is cut off fades out over 5 ms, so that it does not click."""
 
+SILENCE: Pcm = np.zeros(FRAME_SAMPLES, np.int16)
+"""The frame that leaves while nothing is played: always this very one, so that nobody has to look into it."""
+SILENCE.setflags(write=False)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlayoutFrame:
@@ -154,6 +158,8 @@ class Playout:
 
     def next_frame(self) -> PlayoutFrame:
         """The frame of this tick."""
+        if not self._open and self._fade is None:
+            return PlayoutFrame(SILENCE)
         pcm = np.zeros(FRAME_SAMPLES, dtype=np.int16)
         if self._fade is not None:
             ramp = np.linspace(1.0, 0.0, len(self._fade), endpoint=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from voicechat.contract.sound import Pcm
 from voicechat.media import codecs
-from voicechat.media.playout import FRAME_MS, PlayoutClock
+from voicechat.media.playout import FRAME_MS, SILENCE, PlayoutClock
 from voicechat.media.rate import RateControl
 from voicechat.media.rtp import RtpReader, RtpWriter
 from voicechat.media.sdp import Codec
@@ -64,7 +64,7 @@ class Sender:
         self._send(self._writer.packet(payload, tick * self._frame, now, marker=marker))
 
     def _coded(self, pcm: Pcm) -> bytes:
-        if pcm.any():
+        if pcm is not SILENCE and pcm.any():
             self._silent = 0
             return self._encoder.encode(pcm)
         if self._silent < SETTLED_FRAMES:
