@@ -9,6 +9,7 @@ import logging
 import signal
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from voicechat.telemetry import OtelTracer
 
 log = logging.getLogger(__name__)
+
+BREAK_OFF_S = 1.0
+"""How long faces may take to tell of the end of replies that are broken off."""
 
 
 def serve(settings: Settings) -> int:
@@ -113,7 +117,7 @@ async def _serve(settings: Settings) -> int:
             flush=True,
         )
         await stop.wait()
-        await drain(app, settings.server.drain_s, hurry)
+        await drain(app, settings.server.drain_s, hurry, coordinator.break_off)
     except (RuntimeError, CascadeError) as error:  # a stage that does not start, or dies while it warms up
         log.error("%s", error)
         code = 1
@@ -129,9 +133,14 @@ async def _serve(settings: Settings) -> int:
     return code
 
 
-async def drain(app: web.Application, seconds: float, hurry: asyncio.Event) -> None:
-    """Take nothing new, and let live replies finish: at most ``seconds``, or until ``hurry`` (a second signal)."""
-    admission(app).draining = True
+async def drain(
+    app: web.Application, seconds: float, hurry: asyncio.Event, break_off: Callable[[], None] = lambda: None
+) -> None:
+    """Take nothing new, and let live replies finish: at most ``seconds``, or until ``hurry`` (a second signal).
+
+    What is live then is ended by ``break_off``, each with an error, and has a moment to tell it.
+    """
+    admission(app).drain()
     metered = app[METERED]
     if metered.live:
         log.info("going down after %d live replies, at most %g s", metered.live, seconds)
@@ -141,6 +150,8 @@ async def drain(app: web.Application, seconds: float, hurry: asyncio.Event) -> N
         task.cancel()
     if metered.live:
         log.warning("%d replies are broken off", metered.live)
+        break_off()
+        await asyncio.wait([asyncio.create_task(metered.idle.wait())], timeout=BREAK_OFF_S)
 
 
 def open_to_all(settings: Settings) -> str | None:

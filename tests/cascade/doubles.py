@@ -99,6 +99,9 @@ class StageDouble:
         self.pid = None
         self.alive = self.up = False
         self.buried = True  # its last writes come with its death
+        self.worked = True
+        self.diagnosis: str | None = None
+        self.last_words: tuple[str, ...] = ()
         self.starts = 0
         self.deaths = 0
         self.log: list[Message] = []

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -68,6 +69,38 @@ def run_without_answers(sock: socket.socket) -> None:
     """A stage that does its work, and nothing else."""
     prepare_process(1)
     run_host(sock, lambda channel: _Mute(channel, 0.0))
+
+
+class _Locked(SmallStage):
+    """Waits for ever for a lock that it holds itself."""
+
+    def handle(self, message: Message) -> None:
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+
+
+def run_locked(sock: socket.socket) -> None:
+    """A stage that locks itself up with its first request."""
+    prepare_process(1)
+    run_host(sock, lambda channel: _Locked(channel, 0.0))
+
+
+class _Busy(SmallStage):
+    """Works on a request for two seconds of processor time, in which it hears nothing."""
+
+    def handle(self, message: Message) -> None:
+        assert isinstance(message, Generate)
+        end = time.process_time() + 2.0
+        while time.process_time() < end:
+            pass
+        self.channel.send(Piece(message.id, ("done",), 0))
+
+
+def run_busy(sock: socket.socket) -> None:
+    """A stage that works hard."""
+    prepare_process(1)
+    run_host(sock, lambda channel: _Busy(channel, 0.0))
 
 
 class _Unseen(SmallStage):

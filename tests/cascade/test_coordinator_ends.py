@@ -10,6 +10,7 @@ import pytest
 
 from tests.cascade.doubles import DOUBLES, ThinkerDouble
 from tests.cascade.world import World, in_jumping_time, simulated, transcribed
+from voicechat.cascade.coordinator import MOST_CRASHES
 from voicechat.contract.errors import CascadeError, NotReady, Overloaded, StageFailed
 from voicechat.contract.events import FinishReason
 from voicechat.contract.messages import Abort, Codes, Generate, Piece, Released, Speak
@@ -299,3 +300,98 @@ def test_stop_ends_what_runs() -> None:
         assert caller.finished is not None
 
     in_jumping_time(run, 3)
+
+
+@pytest.mark.parametrize("name", list(DOUBLES))
+def test_a_patient_turn_waits_for_a_stage_and_runs(name: str) -> None:
+    """Others are refused at once meanwhile."""
+
+    async def body(world: World) -> None:
+        world.stages[name].die()
+        await asyncio.sleep(0.02)
+        patient, other = world.ask(patience=30.0), world.ask()
+        await asyncio.sleep(0.01)
+        assert isinstance(other.error, NotReady)
+        assert patient.error is None
+        await world.all_ended()
+        assert patient.error is None
+        assert patient.finished is not None and patient.finished.reason in (FinishReason.STOP, FinishReason.LENGTH)
+
+    simulated(body)
+
+
+def test_patience_has_an_end() -> None:
+    async def run(rng: random.Random) -> None:
+        world = World(rng)
+        await world.start()
+        world.stages["talker"].start = never  # type: ignore[method-assign]
+        world.stages["talker"].die()
+        await asyncio.sleep(0.02)
+        patient = world.ask(patience=7.0)
+        await asyncio.sleep(6.5)
+        assert patient.error is None
+        await asyncio.sleep(1.0)
+        assert isinstance(patient.error, NotReady)
+        assert not world.cascade.traffic.states
+        await world.cascade.stop()
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    in_jumping_time(run, 1)
+
+
+def test_a_crash_loop_ends_with_a_diagnosis() -> None:
+    """The stage comes up and dies again before it has worked: with growing pauses, and not for ever."""
+
+    async def run(rng: random.Random) -> None:
+        world = World(rng)
+        await world.start()
+        talker, loop = world.stages["talker"], asyncio.get_running_loop()
+        talker.worked, talker.diagnosis, talker.last_words = False, "exit code 1: no such file", ("Traceback", "last")
+        began = loop.time()
+        for _ in range(MOST_CRASHES):
+            talker.die()
+            await world.run_until(lambda: talker.up)
+            assert world.cascade.given_up == {}
+        assert loop.time() - began > 0.5 + 1 + 2 + 4 + 8, "with growing pauses"
+        starts = talker.starts
+        patient = world.ask(patience=30.0)
+        talker.die()
+        await world.all_ended()
+        assert patient.error is not None
+        await asyncio.sleep(200.0)
+        assert talker.starts == starts, "it is left alone"
+        assert "exit code 1: no such file" in world.cascade.stage_states()["talker"]
+        assert world.cascade.stats()["ends"]["talker"]["stderr"] == ["Traceback", "last"]
+        assert isinstance(await outcome(world), NotReady), "at once, also to the patient"
+        await world.cascade.stop()
+
+    async def outcome(world: World) -> CascadeError | None:
+        caller = world.ask(patience=30.0)
+        await asyncio.sleep(0.01)
+        return caller.error
+
+    in_jumping_time(run, 2)
+
+
+def test_a_stage_that_works_between_its_deaths_comes_back_every_time() -> None:
+    async def body(world: World) -> None:
+        for _ in range(3 * MOST_CRASHES):
+            world.stages["voicebox"].die()
+            await world.run_until(lambda: world.cascade.ready)
+        assert world.cascade.restarts["voicebox"] == 3 * MOST_CRASHES
+
+    simulated(body)
+
+
+def test_what_is_broken_off_has_an_error_each() -> None:
+    async def body(world: World) -> None:
+        callers = [world.ask() for _ in range(4)]
+        await world.step(10)
+        world.cascade.break_off()
+        await world.all_ended()
+        assert all(isinstance(caller.error, NotReady) or caller.finished for caller in callers)
+        assert any(isinstance(caller.error, NotReady) for caller in callers)
+
+    simulated(body)

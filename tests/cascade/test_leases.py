@@ -225,3 +225,46 @@ async def test_quarantine_holds_a_slot_back() -> None:
     asked = worker.asked
     await asyncio.sleep(0.02)
     assert worker.asked == asked, "nothing is polled once nothing is in quarantine"
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_who_would_wait_in_vain_is_told_at_once() -> None:
+    """Slots were held for 4 s each: the third in the queue of two slots would wait about 8 s."""
+    clock = Clock()
+    leases = Leases(2, max_waiting=64, clock=clock)
+    for _ in range(2):
+        lease = await leases.acquire(0.0)
+        clock.now += 4.0
+        leases.release(lease, lambda: True)
+    assert leases.expected_wait() == 0.0
+    held = [await leases.acquire(0.0), await leases.acquire(0.0)]
+    assert leases.expected_wait() == pytest.approx(4.0)
+    waiting = [asyncio.create_task(leases.acquire(6.5, predict=True)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded) as refused:
+        await leases.acquire(6.5, predict=True)
+    assert refused.value.retry_after == pytest.approx(8.0)
+    assert leases.waiting == 2, "those before it wait on"
+    patient = asyncio.create_task(leases.acquire(6.5))
+    await asyncio.sleep(0)
+    assert leases.waiting == 3, "who does not ask for a forecast waits like them"
+    for lease in held:
+        leases.release(lease, lambda: True)
+    for lease in [await task for task in waiting]:
+        leases.release(lease, lambda: True)
+    await patient
+
+
+async def test_slow_replies_are_seen_before_they_end() -> None:
+    clock = Clock()
+    leases = Leases(1, max_waiting=64, clock=clock)
+    leases.release(await leases.acquire(0.0), lambda: True)
+    await leases.acquire(0.0)
+    clock.now += 20.0
+    assert leases.expected_wait() == pytest.approx(5.0)

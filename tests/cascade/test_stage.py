@@ -17,7 +17,7 @@ import pytest
 
 from tests.cascade import small_stage
 from tests.real_server import wait_until_gone
-from voicechat.cascade.stage import Stage, group_is_gone
+from voicechat.cascade.stage import PING_PERIOD, Stage, group_is_gone
 from voicechat.contract.messages import Abort, Generate, Message, Piece, Released
 
 PATIENCE = 30.0
@@ -38,8 +38,8 @@ class Watched:
             **options,
         )
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE
+    async def until(self, condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+        end = time.monotonic() + patience
         while not condition():
             assert time.monotonic() < end, "this does not come"
             await asyncio.sleep(0.01)
@@ -222,6 +222,64 @@ async def test_a_stage_that_hangs_is_killed_and_reported() -> None:
     await asyncio.sleep(1.0)
     assert made.stage.up
     assert len(made.deaths) == 1
+    await made.stage.stop()
+
+
+@pytest.mark.parametrize("victim", ["pid", "child"])
+async def test_a_stopped_stage_is_found_within_seconds(victim: str) -> None:
+    """With the periods that a server has; also if only its engine is stopped, and while no answer is owed."""
+    made = Watched(small_stage.run)
+    await asyncio.wait_for(made.stage.start(), PATIENCE)
+    looks = 0
+    original = made.stage._why_hung
+
+    def counted(stopped: int, idle: int) -> str | None:
+        nonlocal looks
+        looks += bool(stopped)
+        return original(stopped, idle)
+
+    made.stage._why_hung = counted  # type: ignore[method-assign]
+    await asyncio.sleep(1.2)
+    os.kill(int(made.stage.facts[victim]), signal.SIGSTOP)
+    await made.until(lambda: bool(made.deaths))
+    assert made.stage.diagnosis == "it hung and was killed: a process of it is stopped"
+    assert looks * PING_PERIOD <= 1.5
+    assert not wait_until_gone(made.group, 5)
+
+
+async def test_a_stage_that_waits_for_nothing_is_found() -> None:
+    """Its event loop is locked for ever: no signal shows it, and no processor is used."""
+    made = Watched(small_stage.run_locked)
+    await asyncio.wait_for(made.stage.start(), PATIENCE)
+    made.stage.send(Generate(1, (), False))
+    await made.until(lambda: bool(made.deaths))
+    assert made.stage.diagnosis == "it hung and was killed: it owes an answer, and does nothing"
+
+
+async def test_a_stage_that_works_hard_is_not_taken_to_hang() -> None:
+    """It answers nothing for two seconds of its own processor time, beside others who want the processors too."""
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]  # noqa: ASYNC220
+    made = Watched(small_stage.run_busy)
+    try:
+        await asyncio.wait_for(made.stage.start(), 4 * PATIENCE)
+        made.stage.send(Generate(1, (), False))
+        await made.until(lambda: bool(made.messages) or bool(made.deaths), 4 * PATIENCE)
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+        await made.stage.stop()
+    assert made.deaths == []
+    assert isinstance(made.messages[0], Piece)
+
+
+async def test_what_a_stage_last_said_is_its_diagnosis() -> None:
+    made = Watched(small_stage.run_broken)
+    with pytest.raises(RuntimeError, match="exit code|SIGKILL"):
+        await asyncio.wait_for(made.stage.start(), PATIENCE)
+    assert made.stage.diagnosis is not None
+    assert made.stage.diagnosis.endswith("it last said: FileNotFoundError: no such model")
+    assert any("Traceback" in line for line in made.stage.last_words)
     await made.stage.stop()
 
 

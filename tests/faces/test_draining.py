@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from aiohttp import ClientSession, WSServerHandshakeError
 
+from voicechat.contract.errors import NotReady
 from voicechat.server import drain
 
 CHAT = {"model": "fake-voice", "messages": [{"role": "user", "content": "Hello"}]}
@@ -51,3 +52,30 @@ async def test_it_does_not_wait_for_ever(serve, served_app, cascade, hurried: bo
         assert not asking.done()
         cascade.gate.set()
         await asking
+
+
+async def test_who_is_broken_off_is_told(serve, served_app, cascade) -> None:
+    cascade.reply = "one two three"
+    cascade.gate.clear()
+    url = await serve()
+
+    def break_off() -> None:
+        cascade.error = NotReady("The server is going down.")
+        cascade.gate.set()
+
+    async with ClientSession() as http:
+        asking = asyncio.create_task(http.post(f"{url}/v1/chat/completions", json={**CHAT, "stream": True}))
+        await cascade.asked.wait()
+        await drain(served_app(), 0.01, asyncio.Event(), break_off)
+        assert "The server is going down." in await (await asking).text()
+
+
+async def test_a_realtime_session_learns_that_it_will_end(serve, served_app) -> None:
+    url = await serve()
+    async with ClientSession() as http, http.ws_connect(f"{url}/v1/realtime?model=fake-voice") as ws:
+        created = await ws.receive_json()
+        assert created["type"] == "session.created"
+        await drain(served_app(), 0.01, asyncio.Event())
+        while (event := await ws.receive_json())["type"] != "error":
+            pass
+        assert (event["error"]["code"], event["error"]["type"]) == ("session_expired", "server_error")

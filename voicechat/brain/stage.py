@@ -56,6 +56,9 @@ class BrainStage:
     ) -> None:
         self.name = "brain"
         self.facts: dict[str, str | int | float] = {}
+        self.worked = True
+        self.diagnosis: str | None = None
+        self.last_words: tuple[str, ...] = ()
         self._options = options
         self._on_message = on_message
         self._endpoint: Endpoint | None = None

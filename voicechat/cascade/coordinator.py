@@ -7,6 +7,7 @@ them; from there on :mod:`voicechat.cascade.traffic` moves them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import logging
@@ -47,6 +48,10 @@ MAX_TEXT = 100_000
 """Most characters of a given text that is spoken, about two hours."""
 _WORDS = re.compile(r"\s*\S{1,200}|\s+")
 """A given text is handed to the Talker in such pieces."""
+MOST_CRASHES = 5
+"""Lives in a row in which a stage ended without having worked; then it is not started again."""
+LONGEST_PAUSE_S = 30.0
+"""Between two starts of a stage."""
 _WARM_UP_TEXT = "Hello. How are you?"
 
 
@@ -105,6 +110,10 @@ class Coordinator:
         self._keepers: set[asyncio.Task[None]] = set()
         self.restarts = dict.fromkeys(self.stages, 0)
         """How often each stage came back."""
+        self.given_up: dict[str, str] = {}
+        """Stages that are not started again, by name, and why."""
+        self._crashes: dict[str, int] = {}
+        self._back = asyncio.Event()
 
     # ---- life
 
@@ -138,14 +147,35 @@ class Coordinator:
         await asyncio.gather(*(stage.stop() for stage in self.stages.values()))
         self.pool.close()
 
+    def break_off(self) -> None:
+        """End all that runs, each with an error."""
+        for state in list(self.traffic.states.values()):
+            self.traffic.fail(state, NotReady("The server is going down; the reply was broken off. Please try again."))
+
     @property
     def ready(self) -> bool:
         """True once every stage is warm, and while all of them are up."""
         return self._warm and all(stage.up for stage in self.stages.values())
 
     def stage_states(self) -> dict[str, str]:
-        """For health reports: ``up``, ``starting`` or ``down`` for each stage; a brain may be ``unreachable``."""
-        return {stage.name: stage.state for stage in self.stages.values()}
+        """For health reports: ``up``, ``starting`` or ``down`` for each stage; a brain may be ``unreachable``.
+
+        Of one that is not started again, why.
+        """
+        return {stage.name: self.given_up.get(stage.name, stage.state) for stage in self.stages.values()}
+
+    def last_ends(self) -> dict[str, dict[str, Any]]:
+        """Of each stage that has ended unasked: how the last time, how often it came back, and its last words."""
+        return {
+            stage.name: {
+                "end": stage.diagnosis,
+                "restarts": self.restarts.get(stage.name, 0),
+                "given_up": stage.name in self.given_up,
+                "stderr": list(stage.last_words),
+            }
+            for stage in self.stages.values()
+            if stage.diagnosis is not None
+        }
 
     def stats(self) -> dict[str, Any]:
         """How the cascade is doing; see :class:`voicechat.contract.cascade.Operations`."""
@@ -153,6 +183,7 @@ class Coordinator:
         return {
             "ready": self.ready,
             "stages": self.stage_states(),
+            "ends": self.last_ends(),
             "processes": {name: stage.pid for name, stage in self.stages.items()},
             "slots": {"total": self.leases.total, "free": self.leases.free, "waiting": self.leases.waiting},
             "pool": {
@@ -197,17 +228,47 @@ class Coordinator:
             keeper.add_done_callback(self._keepers.discard)
 
     async def _revive(self, stage: StageLike) -> None:
-        """Start a dead stage again, patiently; the others serve on meanwhile."""
-        for attempt in itertools.count():
-            await asyncio.sleep(min(0.5 * 2**attempt, 30.0))
+        """Start a dead stage again, with growing pauses; the others serve on meanwhile.
+
+        One that ends again and again before it has worked at all is left alone: its folder or its memory has to be seen
+        to, and a processor that starts it for ever would be lost to the others.
+        """
+        name = stage.name
+        if stage.worked:
+            self._crashes[name] = 0
+        while True:
+            crashes = self._crashes[name] = self._crashes.get(name, 0) + 1
+            if crashes > MOST_CRASHES:
+                why = stage.diagnosis or "it does not start"
+                self.given_up[name] = f"given up after {MOST_CRASHES} starts in vain ({why})"
+                log.critical("the %s stage is %s; its last words:", name, self.given_up[name])
+                for line in stage.last_words:
+                    log.critical("  %s", line)
+                return
+            await asyncio.sleep(min(0.5 * 2 ** (crashes - 1), LONGEST_PAUSE_S))
             try:
                 await stage.start()
             except RuntimeError as error:
-                log.error("the %s stage did not come back: %s", stage.name, error)
+                log.error("the %s stage did not come back: %s", name, error)
             else:
-                self.restarts[stage.name] = self.restarts.get(stage.name, 0) + 1
-                log.info("the %s stage is back", stage.name)
+                self.restarts[name] = self.restarts.get(name, 0) + 1
+                log.info("the %s stage is back", name)
+                self._back.set()
+                self._back = asyncio.Event()
                 return
+
+    async def _until_up(self, request: ResponseRequest | SpeechRequest, began: float) -> None:
+        """Wait for the stages that a request needs, as long as its patience since it ``began``; then
+        :class:`NotReady`."""
+        loop = asyncio.get_running_loop()
+        while down := [stage.name for stage in self._needed(request) if not stage.up]:
+            left = began + request.patience - loop.time()
+            if left <= 0 or any(name in self.given_up for name in down):
+                what = f"the {', '.join(down)} stage is not up"
+                raise NotReady(f"The server is not ready: {what}. Try again in a moment.")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._back.wait()
 
     # ---- what faces call
 
@@ -231,7 +292,7 @@ class Coordinator:
 
     def _begin_if_ready(self, request: ResponseRequest | SpeechRequest) -> ResponseState:
         down = [stage.name for stage in self._needed(request) if not stage.up]
-        if down or not self._warm:
+        if not self._warm or (down and not request.patience):
             state = ResponseState(next(self._numbers), request, self.traffic.cancel)
             what = f"the {', '.join(down)} stage is not up" if down else "still warming up"
             state.end(NotReady(f"The server is not ready: {what}. Try again in a moment."))
@@ -268,10 +329,14 @@ class Coordinator:
         voice = self._voice(request.voice) if request.audio else 0
         if not request.messages:
             raise InvalidRequest("There are no messages to answer.", param="messages")
+        began = asyncio.get_running_loop().time()
+        await self._until_up(request, began)
         turns = await self._turns(state, request)
         sampling, slot, generation = request.sampling, -1, 0
         if request.audio:
             slot, generation = await self._lease(state)
+        if request.patience:
+            await self._until_up(request, began)
         self._check_up(request)
         if request.audio:
             self._open_mouth(state, request.latency_first)
@@ -324,7 +389,8 @@ class Coordinator:
 
     async def _lease(self, state: ResponseState) -> tuple[int, int]:
         """A slot of the pool, made ready, and the lease's generation."""
-        state.lease = lease = await self.leases.acquire(self._acquire_timeout)
+        # Whoever can't wait is told at once when waiting would probably be in vain.
+        state.lease = lease = await self.leases.acquire(self._acquire_timeout, predict=not state.request.patience)
         state.entered_at = time.monotonic()
         state.marks.note("slot")
         self.pool.begin(lease.slot, lease.generation)

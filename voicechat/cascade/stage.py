@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
+from voicechat.cascade.last_words import LastWords, ending, speaking_to
+from voicechat.cascade.vitals import Vitals
 from voicechat.contract.channel import Channel
 from voicechat.contract.messages import Message, Ping, Pong, Profile, Profiled, Ready, Shutdown
 
@@ -25,14 +28,20 @@ os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
 _spawn = multiprocessing.get_context("spawn")
 
 
-PING_PERIOD = 2.0
-"""Seconds between two pings."""
+PING_PERIOD = 0.5
+"""Seconds between two pings, and two looks at the stage's processes."""
+STOPPED_S = 1.0
+"""Seconds for which a process of a stage may be stopped, before the stage is taken to hang."""
+IDLE_S = 1.5
+"""Seconds for which a stage that owes an answer may do nothing, before it is taken to hang."""
+_FIND_EVERY = 20
+"""Looks between two searches for the processes of a stage."""
 PROFILE_PATIENCE = 60.0
 """Seconds that a stage may take to sum its profile up."""
-MAX_UNANSWERED = 30
-"""Pings in a row after which a stage that says nothing is taken to hang, and is killed.
+MAX_UNANSWERED = 120
+"""Pings in a row after which a stage that says nothing is taken to hang, however hard it works, and is killed.
 
-Pings are counted, not seconds: when everything is paused, the server sends none."""
+Pings and looks are counted, not seconds: when everything is paused, the server makes none."""
 
 
 class StageLike(Protocol):
@@ -55,6 +64,18 @@ class StageLike(Protocol):
     @property
     def buried(self) -> bool:
         """True if no process of an earlier life of it runs any more, which might still write into the pool."""
+
+    @property
+    def worked(self) -> bool:
+        """True if this life of it, or the last one, has done any work for a request."""
+
+    @property
+    def diagnosis(self) -> str | None:
+        """How it ended the last time without being asked to, and what is known of why; for operators."""
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """The last lines that it wrote to its standard error."""
 
     async def start(self) -> None:
         """Return once it is up. Raises RuntimeError if it can't be."""
@@ -97,7 +118,10 @@ class Stage:
         self._ping_period = ping_period
         self._max_unanswered = max_unanswered
         self._unanswered = 0
-        self._hung = False
+        self._hung: str | None = None
+        self.worked = False
+        self.diagnosis: str | None = None
+        self._words = LastWords()
         self._profile: asyncio.Future[dict[str, Any]] | None = None
         self._dead_groups: set[int] = set()
 
@@ -123,6 +147,11 @@ class Stage:
         return not self._dead_groups
 
     @property
+    def last_words(self) -> tuple[str, ...]:
+        """The last lines that it wrote to its standard error, in this life or the last one."""
+        return self._words.lines
+
+    @property
     def pid(self) -> int | None:
         """Process id of the stage's host; its process group has the same id."""
         return self._process.pid if self._process else None
@@ -131,14 +160,20 @@ class Stage:
         """Spawn the process and wait until it is ready. Raises RuntimeError if it dies before that."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
-        self._stopping = self._hung = False
+        ear, mouth = socket.socketpair()
+        self._stopping, self._hung, self.worked = False, None, False
         self._unanswered = 0
         self._ready = loop.create_future()
-        self._process = _spawn.Process(target=self._target, args=(theirs, *self._args), name=f"voicechat-{self.name}")
+        arguments = (mouth, self._target, theirs, *self._args)
+        self._process = _spawn.Process(target=speaking_to, args=arguments, name=f"voicechat-{self.name}")
         self._process.start()  # from this very thread: the child asks to end with the thread that made it
         theirs.close()
+        mouth.close()
+        self._words = LastWords()
+        hearing = loop.create_task(self._words.listen(ear), name=f"stderr-{self.name}")
         self._channel = await Channel.open(ours)
-        self._task = loop.create_task(self._listen(self._channel, self._process), name=f"stage-{self.name}")
+        listening = self._listen(self._channel, self._process, hearing)
+        self._task = loop.create_task(listening, name=f"stage-{self.name}")
         await asyncio.shield(self._ready)
 
     def send(self, message: Message) -> None:
@@ -165,9 +200,9 @@ class Stage:
         if self._task is not None:
             await self._task
 
-    async def _listen(self, channel: Channel, process: BaseProcess) -> None:
+    async def _listen(self, channel: Channel, process: BaseProcess, hearing: asyncio.Task[None]) -> None:
         assert self._ready is not None
-        pinging: asyncio.Task[None] | None = None
+        watching = asyncio.get_running_loop().create_task(self._watch(channel, process), name=f"watch-{self.name}")
         async for message in channel:
             self._unanswered = 0
             if isinstance(message, Ready):
@@ -175,15 +210,13 @@ class Stage:
                 log.info("the %s stage (pid %s) is up: %s", self.name, process.pid, self.facts)
                 if not self._ready.done():
                     self._ready.set_result(None)
-                    work = self._ping(channel, process)
-                    pinging = asyncio.get_running_loop().create_task(work, name=f"ping-{self.name}")
             elif isinstance(message, Profiled):
                 if self._profile is not None and not self._profile.done():
                     self._profile.set_result(message.report)
             elif not isinstance(message, Pong):
+                self.worked = True
                 self._on_message(message)
-        if pinging is not None:
-            pinging.cancel()
+        watching.cancel()
         channel.close()
         self._channel = None
         if process.pid is not None:
@@ -191,31 +224,57 @@ class Stage:
         await self._joined(process, 0.5)
         self._kill_group(process)
         await self._joined(process, 5.0)
+        # What it said is known to the end, unless something outlives its group.
+        await asyncio.wait({hearing}, timeout=0.2)
+        hearing.cancel()
         if self._stopping:
             return
-        code = process.exitcode
-        how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-        if self._hung:
-            how = "it hung and was killed"
+        how = ending(process.exitcode, hung=self._hung is not None)
+        cause = self._hung or self._words.cause(process.exitcode)
+        self.diagnosis = f"{how}: {cause}" if cause else how
         if not self._ready.done():
-            self._ready.set_exception(RuntimeError(f"the {self.name} stage ended while starting ({how}); see its log"))
+            self._ready.set_exception(RuntimeError(f"the {self.name} stage ended while starting ({self.diagnosis})"))
             return
-        log.error("the %s stage (pid %s) ended: %s", self.name, process.pid, how)
+        log.error("the %s stage (pid %s) ended: %s", self.name, process.pid, self.diagnosis)
         self._on_death(self, how)
 
-    async def _ping(self, channel: Channel, process: BaseProcess) -> None:
-        """Ping until too many in a row stay without an answer, or any other sign of life; then kill the process."""
+    async def _watch(self, channel: Channel, process: BaseProcess) -> None:
+        """Ping a stage that is up, look at its processes, and kill it when it is found to hang."""
+        assert process.pid is not None
+        assert self._ready is not None
+        vitals, stopped, idle, found_up = Vitals(process.pid), 0, 0, False
         for number in itertools.count():
             await asyncio.sleep(self._ping_period)
-            if self._unanswered >= self._max_unanswered and not self._stopping:
-                log.error(
-                    "the %s stage (pid %s) hangs: it left %d pings unanswered", self.name, process.pid, self._unanswered
-                )
-                self._hung = True
+            if self._stopping:
+                return
+            up = self._ready.done()
+            if number % _FIND_EVERY == 0 or up != found_up:
+                await asyncio.to_thread(vitals.find)
+                found_up = up
+            stopped = stopped + 1 if vitals.stopped else 0
+            if self._unanswered:
+                idle = idle + 1 if vitals.idle(self._ping_period) else 0
+            else:
+                vitals.forget()
+                idle = 0
+            if (why := self._why_hung(stopped, idle)) is not None:
+                log.error("the %s stage (pid %s) hangs: %s", self.name, process.pid, why)
+                self._hung = why
                 self._kill_group(process)
                 return
-            self._unanswered += 1
-            channel.send(Ping(number))
+            if up:
+                self._unanswered += 1
+                channel.send(Ping(number))
+
+    def _why_hung(self, stopped: int, idle: int) -> str | None:
+        """What shows that the stage hangs, after so many looks at which it was stopped or idle in a row; else None."""
+        if stopped >= math.ceil(STOPPED_S / self._ping_period):
+            return "a process of it is stopped"
+        if idle >= math.ceil(IDLE_S / self._ping_period):
+            return "it owes an answer, and does nothing"
+        if self._unanswered >= self._max_unanswered:
+            return f"it left {self._unanswered} pings unanswered"
+        return None
 
     @staticmethod
     async def _joined(process: BaseProcess, patience: float) -> None:

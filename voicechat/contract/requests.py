@@ -93,6 +93,8 @@ class ResponseRequest:
     ``speed`` is the tempo, from :data:`MIN_SPEED` to :data:`MAX_SPEED`: all sound that comes of the response has it.
     ``must_call`` names the one tool that is to be called. A call comes as text, in the form of
     :mod:`voicechat.contract.tools`, from whatever model; callers take it out of the text.
+    ``patience``: seconds that it may wait for a stage that is just being started again; and where it has some, it also
+    waits for a place as long as the server lets any, where others are told at once that it would be in vain.
     """
 
     messages: tuple[Message, ...]
@@ -104,6 +106,7 @@ class ResponseRequest:
     tool_choice: Literal["auto", "none", "required"] = "auto"
     must_call: str | None = None
     speed: float = 1.0
+    patience: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class SpeechRequest:
     """A given text to be spoken, of any length. ``latency_first``, ``speed`` and ``voice`` are as in
     :class:`ResponseRequest`.
 
-    ``seed`` fixes the Talker's sampling; ``None`` leaves it free.
+    ``seed`` fixes the Talker's sampling; ``None`` leaves it free. ``patience`` is as in :class:`ResponseRequest`.
     """
 
     text: str
@@ -119,3 +122,4 @@ class SpeechRequest:
     latency_first: bool = True
     seed: int | None = None
     speed: float = 1.0
+    patience: float = 0.0

@@ -19,6 +19,7 @@ class Admission:
     def __init__(self, refused: Callable[[str], None] = lambda _: None) -> None:
         self._counts: list[Callable[[], int]] = []
         self._refused = refused
+        self._told: list[Callable[[], None]] = []
         self.draining = False
 
     @property
@@ -29,6 +30,16 @@ class Admission:
     def add(self, count: Callable[[], int]) -> None:
         """Count these too."""
         self._counts.append(count)
+
+    def tell(self, going_down: Callable[[], None]) -> None:
+        """Call this once no more sessions are let in, so that those that are live learn of it."""
+        self._told.append(going_down)
+
+    def drain(self) -> None:
+        """From now on nobody is let in; whoever is in is told."""
+        self.draining = True
+        for going_down in self._told:
+            going_down()
 
     def check(self, most: int, *, ready: bool) -> None:
         """Raise :class:`ApiError` if one more session can't be taken: ``most`` are live, the server is going down, or

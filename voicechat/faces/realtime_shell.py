@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from voicechat.contract.cascade import Cascade, Response
-from voicechat.contract.errors import CascadeError
+from voicechat.contract.errors import CascadeError, NotReady
 from voicechat.contract.events import Finished
 from voicechat.contract.logs import words_of
 from voicechat.contract.sound import EARS_RATE, FRAME_SAMPLES, PCM_RATE, EarsPcm, Pcm
@@ -64,6 +64,7 @@ log = logging.getLogger(__name__)
 TICK_S = 0.1
 TRANSCRIBE_TIMEOUT_S = 30.0
 _FRAMES_AT_ONCE = 10
+_EARS_PAUSE_S = 0.5
 _MOST_WAITING = 3000
 """Frames of a minute: older ones of a microphone that nobody has had the time to hear are dropped."""
 
@@ -289,6 +290,11 @@ class Shell:
         self._tick()
         self._perform(self.session.on_played(played, started=started, drained=drained))
 
+    def going_down(self) -> None:
+        """The server will soon end this session: tell the client."""
+        self._tick()
+        self._perform(self.session.going_down())
+
     def close(self, reason: str) -> None:
         """The connection is gone: stop everything. Idempotent."""
         if self._closed:
@@ -393,7 +399,7 @@ class Shell:
                 else:
                     samples = _floats(sound.samples, sound.rate, EARS_RATE)
                 with contextlib.nullcontext() if self._traces is None else self._traces.transcribing():
-                    text = await self._cascade.transcribe(samples)
+                    text = await self._hear_patiently(samples)
             await self._share.turn()
         except (CascadeError, TimeoutError) as error:
             self._jobs.pop(job, None)
@@ -404,6 +410,15 @@ class Shell:
             self._jobs.pop(job, None)
             self._tick()
             self._perform(session.on_text(job, text))
+
+    async def _hear_patiently(self, samples: EarsPcm) -> str:
+        """What was said; waits for ears that are being started again. The caller bounds the time."""
+        while True:
+            try:
+                return await self._cascade.transcribe(samples)
+            except NotReady as error:
+                log.info("session %s: a turn waits: %s", self.session.id, error)
+                await asyncio.sleep(_EARS_PAUSE_S)
 
     async def _judge(self, job: int, turn: EarsPcm) -> None:
         assert self._detectors is not None

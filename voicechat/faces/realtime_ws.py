@@ -210,6 +210,8 @@ class WsFace:
         self._aside = 0  # of them, those that only join a call
         self._admitted = admitted
         admitted.add(self.__len__)
+        admitted.tell(self._going_down)
+        self._shells: set[Shell] = set()
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -256,6 +258,10 @@ class WsFace:
             if not self._live:
                 self._empty.set()
         return ws
+
+    def _going_down(self) -> None:
+        for shell in list(self._shells):
+            shell.going_down()
 
     async def close(self) -> None:
         """End all sessions."""
@@ -321,6 +327,7 @@ class WsFace:
         shell = Shell(session, self._cascade, transport, detectors=detectors, share=self._share)
         writer = asyncio.create_task(transport.write(), name=f"write-{session.id}")
         writer.add_done_callback(lambda _: None)
+        self._shells.add(shell)
         try:
             shell.open()
             await self._read(ws, transport, shell)
@@ -332,6 +339,7 @@ class WsFace:
         finally:
             if ws.close_code == WSCloseCode.ABNORMAL_CLOSURE:
                 transport.abort()  # nobody is there: a writer that waits for the client would wait for long
+            self._shells.discard(shell)
             shell.close("the connection was closed")
             transport.close(transport.code, "")
             await shell.wait_closed()

@@ -77,6 +77,7 @@ class CallTable:
         self._admitted = admitted
         self._share = share
         self._ports = UdpPorts(*settings.ports)
+        admitted.tell(self._going_down)
         admitted.add(self.__len__)
         self._calls: dict[str, Call] = {}
         self._closed: dict[str, Callable[[], None]] = {}
@@ -169,6 +170,10 @@ class CallTable:
         while self._ending:
             await asyncio.wait(self._ending)
         self._ports.close()
+
+    def _going_down(self) -> None:
+        for call in self._calls.values():
+            call.session.going_down()
 
     def _forget(self, call_id: str) -> None:
         call = self._calls.pop(call_id, None)

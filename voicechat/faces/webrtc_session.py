@@ -129,6 +129,11 @@ class VoiceSession:
         for listener in self._listeners:
             listener.close(CLOSE_NORMAL, reason)
 
+    def going_down(self) -> None:
+        """The server will soon end this session: tell the client."""
+        if self._opened:
+            self._shell.going_down()
+
     async def wait_closed(self) -> None:
         """Wait until the tasks of a closed session have ended."""
         await self._shell.wait_closed()

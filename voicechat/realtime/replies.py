@@ -18,6 +18,9 @@ from voicechat.realtime.response import Reply, Times
 from voicechat.realtime.settings import ResponseSpec
 from voicechat.realtime.tools import asked_tools, told_length
 
+PATIENCE_S = 30.0
+"""How long a turn waits for a stage that is being started again."""
+
 
 @dataclass(slots=True)
 class _Speculation:
@@ -301,5 +304,6 @@ class Replies:
             latency_first=spec.latency_first,
             sampling=Sampling(max_tokens=spec.max_output_tokens),
             speed=spec.speed,
+            patience=PATIENCE_S,
             **asked_tools(spec.tools, spec.tool_choice),
         )

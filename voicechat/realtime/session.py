@@ -20,7 +20,7 @@ from voicechat.realtime import segmenter
 from voicechat.realtime.client_events import ClientEvent
 from voicechat.realtime.commands import Commands
 from voicechat.realtime.conversation import CHARS_PER_TOKEN, SILENT, Conversation, Senses
-from voicechat.realtime.errors import ClientError, cascade_error
+from voicechat.realtime.errors import SERVER, ClientError, cascade_error
 from voicechat.realtime.input_buffer import InputBuffer, seconds_of
 from voicechat.realtime.items import Item, Part
 from voicechat.realtime.lexicon import Lexicon, lexicon
@@ -182,6 +182,13 @@ class Session:
                 reply.times.first_sound = self.out.now
             if self.playback.on_played(played, started=started, drained=drained):
                 self.reply_if_owed()
+        return self._out()
+
+    def going_down(self) -> list[Output]:
+        """The server will soon end this session, as it ends all."""
+        if not self.turn.closed:
+            message = "The server is going down: this session ends with the reply that is being spoken. Connect again."
+            self.out.error(message, kind=SERVER, code="session_expired")
         return self._out()
 
     def close(self) -> list[Output]:
