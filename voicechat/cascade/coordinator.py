@@ -244,6 +244,7 @@ class Coordinator:
                 log.critical("the %s stage is %s; its last words:", name, self.given_up[name])
                 for line in stage.last_words:
                     log.critical("  %s", line)
+                self._look_again()
                 return
             await asyncio.sleep(min(0.5 * 2 ** (crashes - 1), LONGEST_PAUSE_S))
             try:
@@ -253,9 +254,13 @@ class Coordinator:
             else:
                 self.restarts[name] = self.restarts.get(name, 0) + 1
                 log.info("the %s stage is back", name)
-                self._back.set()
-                self._back = asyncio.Event()
+                self._look_again()
                 return
+
+    def _look_again(self) -> None:
+        """Rouse those that wait for a stage: one is back, or will not come."""
+        self._back.set()
+        self._back = asyncio.Event()
 
     async def _until_up(self, request: ResponseRequest | SpeechRequest, began: float) -> None:
         """Wait for the stages that a request needs, as long as its patience since it ``began``; then
