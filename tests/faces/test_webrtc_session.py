@@ -177,3 +177,21 @@ async def test_close_in_the_middle_stops_everything(make_bench):
     await asyncio.wait_for(bench.session.wait_closed(), 2)
     assert bench.cascade.responses[0].cancelled.is_set()
     assert not bench.playout.active
+
+
+@pytest.mark.parametrize("lack", [False, True])
+async def test_a_fault_in_hearing_ends_the_session_and_is_not_hidden(make_bench, monkeypatch, lack):
+    bench = make_bench()
+    reasons: list[str] = []
+    monkeypatch.setattr(bench.session, "_end", reasons.append)
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(bench.session._session, "on_starved" if lack else "on_frame", fail)
+    with pytest.raises(ZeroDivisionError):
+        if lack:
+            bench.session.on_starved(3)
+        else:
+            bench.session.on_audio(silence(0.02))
+    assert reasons == ["internal error"]

@@ -200,10 +200,15 @@ class Shell:
         elif not self._share.take():
             self._inbox.append(heard)
             self._listener = self._start(self._listen())
-        elif isinstance(heard, int):
-            self._lack(heard)
         else:
-            self._hear_now(heard)
+            try:
+                if isinstance(heard, int):
+                    self._lack(heard)
+                else:
+                    self._hear_now(heard)
+            except Exception:  # a fault of ours ends the session, as one in a task does, and is told by the event loop
+                self._transport.close(1011, "internal error")
+                raise
 
     def _hear_now(self, frame: EarsPcm) -> None:
         """As :meth:`_hear`, without a task unless Silero has to be waited for."""

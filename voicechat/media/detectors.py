@@ -55,7 +55,8 @@ class Detectors:
         for no frame.
         """
         found = [vad.hear(frame) for frame in frames]
-        return self.at_once(vad, found) or await self.later(vad, found)
+        known = self.at_once(vad, found)
+        return await self.later(vad, found) if known is None else known
 
     def at_once(self, vad: SpeechVad, found: Sequence[Heard]) -> list[tuple[Heard, float | None]] | None:
         """As :meth:`heard`, of what ``vad`` has heard already; None if :meth:`later` has to be awaited for it, before
