@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     Field,
@@ -22,7 +21,7 @@ from pydantic import (
 )
 
 from voicechat.config_rtc import RtcSettings
-from voicechat.config_section import IntList, Section, StrList
+from voicechat.config_section import IntList, Section, StrList, http_address
 from voicechat.config_sources import ConfigError as ConfigError
 from voicechat.config_sources import Sources
 from voicechat.config_telemetry import LogSettings, TelemetrySettings
@@ -182,12 +181,7 @@ class BrainSettings(Section):
     @field_validator("url")
     @classmethod
     def _http(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("not an address like http://HOST/v1")
-        return value.rstrip("/").removesuffix("/chat/completions")
+        return http_address(value, "http://HOST/v1", "/chat/completions")
 
     @model_validator(mode="after")
     def _both(self) -> BrainSettings:

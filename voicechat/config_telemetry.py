@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from voicechat.config_section import Section
+from voicechat.config_section import Section, http_address
 
 
 class LogSettings(Section):
@@ -30,9 +29,4 @@ class TelemetrySettings(Section):
     @field_validator("otlp_endpoint")
     @classmethod
     def _http(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("not an address like http://HOST:4318")
-        return value.rstrip("/").removesuffix("/v1/traces")
+        return http_address(value, "http://HOST:4318", "/v1/traces")
