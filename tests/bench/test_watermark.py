@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import types
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from voicechat.bench import cli, watermark
+from voicechat.bench import cli, watermark, watermark_clips, watermark_sounds
+from voicechat.bench.outcome import BenchError
 from voicechat.bench.watermark_sounds import KINDS, made_sound
+from voicechat.contract.sound import Pcm
 
 
 def _options(*arguments: str) -> argparse.Namespace:
@@ -40,7 +45,7 @@ def test_what_the_records_hold_is_not_done_again(tmp_path: Path, capsys: pytest.
     }
     lines = [{**common, **found, "wrong": wrong}, unmarked]
     records.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    given = ("--clips", str(clips), "--records", str(records), "--json", "--made-hours")
+    given = ("--clips", str(clips), "--records", str(records), "--json", "--quality", "0", "--made-hours")
     assert watermark.main(_options(*given, "0.02")) == 0
     report = json.loads(capsys.readouterr().out)
     (line,) = report["table"]
@@ -78,3 +83,56 @@ def test_made_sounds_are_of_every_kind_and_each_its_own() -> None:
     assert [kind for kind, _ in made] == [*KINDS, *KINDS]
     assert all(len(sound) == 60 * 16_000 and 0.5 < np.abs(sound).max() <= 1 for _, sound in made)
     assert all(not np.array_equal(made[n][1], made[n + 3][1]) for n in range(3))
+
+
+def test_the_mark_is_judged_on_clips(tmp_path: Path) -> None:
+    """PESQ and DNSMOS where they are installed; of a clip against itself, marked, both are nearly as good."""
+    from tests.human_speech import recording
+    from voicechat.bench.watermark_quality import quality_of, quality_summary
+    from voicechat.media.wav import encode_wav
+
+    path = tmp_path / "person.wav"
+    path.write_bytes(encode_wav(recording(6.0), 24_000))
+    (record,) = quality_of(path, None)
+    assert record["job"] == "quality person" and "wer_marked" not in record
+    if "pesq" in record:
+        assert 4.2 < record["pesq"] <= 4.65
+    heard = {"wer_unmarked": [1, 10], "wer_marked": [2, 10]}
+    words = {"dnsmos_unmarked": 3.2, "dnsmos_marked": 3.1}
+    summary = quality_summary([{"pesq": 4.5, **words, **heard}, {"pesq": 4.3, **words, **heard}])
+    assert summary["pesq_wb"] == pytest.approx(4.4) and summary["pesq_wb_lowest"] == 4.3
+    assert summary["dnsmos_drop"] == pytest.approx(0.1) and summary["dnsmos_drop_error"] == pytest.approx(0.0)
+    assert (summary["words"], summary["wer_unmarked"], summary["wer_marked"]) == (20, 10.0, 20.0)
+    assert quality_summary([]) == {"clips": 0}
+
+
+async def test_clips_are_spoken_once_by_a_server_that_marks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoken: list[tuple[str, str, bool]] = []
+
+    class Client:
+        listed: ClassVar[dict[str, Any]] = {"voices": ["alto", "joe"], "watermark": {"enabled": False}}
+
+        async def speak(self, text: str, *, voice: str, latency_first: bool, seed: int, timeout_s: float) -> Pcm:
+            spoken.append((text, voice, latency_first))
+            return np.full(2400, seed % 100, np.int16)
+
+    @contextlib.asynccontextmanager
+    async def serving(options: argparse.Namespace) -> AsyncIterator[types.SimpleNamespace]:
+        assert options.overrides[-1] == "watermark.enabled=false"
+        yield types.SimpleNamespace(client=Client())
+
+    monkeypatch.setattr(watermark_clips, "serving", serving)
+    texts = tmp_path / "texts.json"
+    texts.write_text('[{"key": "a", "text": "One."}, {"key": "b", "text": "Two."}]')
+    folder = tmp_path / "clips"
+    for count in ("1", "2"):
+        options = _options("--clips", str(folder), "--texts", str(texts), "--count", count, "--model", "embedded-tiny")
+        assert await watermark_clips.make_clips(options) == folder
+    assert len(spoken) == 8 == len(set(spoken)) == len(list(folder.glob("*.flac")))
+    assert (folder / "joe-quality-001.txt").read_text() == "Two."
+    assert watermark_sounds.read_sound(folder / "joe-quality-001.flac")[0] == 1
+    monkeypatch.setitem(Client.listed, "watermark", {"enabled": True})
+    with pytest.raises(BenchError, match="marks what it says"):
+        await watermark_clips.make_clips(options)

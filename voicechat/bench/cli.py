@@ -41,7 +41,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_watermark_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the watermark's bench."""
-    parser.add_argument("--clips", type=Path, required=True, metavar="DIR", help="unmarked clips of our own voices")
+    parser.add_argument(
+        "--clips", type=Path, metavar="DIR", help="unmarked clips of our own voices (spoken by a server, and kept)"
+    )
+    parser.add_argument("--count", type=_positive, default=35, metavar="N", help="texts, in each voice and mode (35)")
+    parser.add_argument(
+        "--texts", type=Path, metavar="FILE", help='JSON list of {"key", "text"}; else the held-out ones'
+    )
+    parser.add_argument(
+        "--quality",
+        type=_count,
+        default=60,
+        metavar="N",
+        help="clips judged by PESQ, DNSMOS and WER too (60)",
+    )
+    parser.add_argument("--ears", type=Path, metavar="DIR", help="faster-whisper tiny.en (the one that is served with)")
     parser.add_argument("--unmarked", type=Path, action="append", default=[], metavar="DIR", help="sound without mark")
     parser.add_argument("--made-hours", type=float, default=1.0, metavar="H", help="of made music and noise (1)")
     parser.add_argument("--unmarked-keys", type=_positive, default=2, metavar="N", help="keys it is searched with (2)")
@@ -52,7 +66,7 @@ def _add_watermark_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--perth", action="store_true", help="ask resemble-perth too (pip install resemble-perth)")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the ROC")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    _add_server_arguments(parser)
 
 
 def _add_user_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,8 @@
 """``voicechat bench watermark``: how often the mark is found and read after what happens to sound, and what it costs.
 
-Clips of our own voices, unmarked, come from ``--clips``: what ``/v1/audio/speech`` of a server with
-``watermark.enabled=false`` gives, as files.
+Clips of our own voices, unmarked, are spoken by a server that is started for it
+(:mod:`voicechat.bench.watermark_clips`), or come from ``--clips``; what the mark does to the sound of some of them is
+judged (:mod:`voicechat.bench.watermark_quality`).
 Every clip is marked with a key of its own, sent through every attack of :mod:`voicechat.bench.watermark_attacks`, and
 windows of 2 and 5 seconds of speech are taken from it, each given to the detector as a sound of its own. Unmarked sound
 (``--unmarked``, and made sounds) is searched with several keys. ``--perth`` asks resemble-perth about the same windows,
@@ -13,11 +14,14 @@ long run may be broken off, done in parts, or reported on anew.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import concurrent.futures
 import contextlib
 import importlib
+import importlib.util
 import json
 import math
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -26,7 +30,12 @@ from typing import Any
 
 import numpy as np
 
+from voicechat.assemble.catalogue import EARS_NAME
+from voicechat.bench.outcome import BenchError
+from voicechat.bench.served import settings_of
 from voicechat.bench.watermark_attacks import ATTACKS, ROWS, Floats
+from voicechat.bench.watermark_clips import make_clips
+from voicechat.bench.watermark_quality import JOB, quality_of, quality_summary
 from voicechat.bench.watermark_sounds import made_sound, read_sound, sound_files
 from voicechat.contract.sound import EARS_RATE, PCM_RATE, Pcm
 from voicechat.media.resample import to_float
@@ -45,12 +54,17 @@ _SPEECH_SHARE = 0.6
 
 def main(options: argparse.Namespace) -> int:
     """Run the benchmark; 0, or 2 if there is nothing to run it on."""
-    clips = sound_files(options.clips)[: options.limit]
-    if not clips:
-        print(f"there are no sounds in {options.clips}")
-        return 2
+    try:
+        folder = options.clips or asyncio.run(make_clips(options))
+        clips = sound_files(folder)[: options.limit]
+        if not clips:
+            raise BenchError(f"there are no sounds in {folder}", 2)
+        ears = _ears(options)
+    except BenchError as error:
+        print(f"voicechat: {error}", file=sys.stderr)
+        return error.code
     begun = time.monotonic()
-    marked, unmarked = _records(options, clips)
+    marked, unmarked, judged = _records(options, clips, ears)
     report = {
         "schema": "voicechat-watermark-1",
         "clips": len({one["clip"] for one in marked}),
@@ -58,7 +72,9 @@ def main(options: argparse.Namespace) -> int:
         "attacks": table(marked, by="attack"),
         "wrong_key": _wrong(marked),
         "unmarked": _summary(unmarked),
+        "quality": quality_summary(judged),
         "embed_share_of_a_core": float(np.median([one["embed"] for one in marked])),
+        "detect_times_real_time": _speed(unmarked),
         "mark_in_silence_dbfs": max(one["silence_dbfs"] for one in marked),
         "seconds": time.monotonic() - begun,
     }
@@ -71,8 +87,26 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _records(options: argparse.Namespace, clips: Sequence[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What was found in every marked window, and in every stretch of unmarked sound; from the file what is there."""
+def _ears(options: argparse.Namespace) -> Path | None:
+    """The transcriber by which WER is judged, if it is there with all that it needs."""
+    if not options.quality or any(importlib.util.find_spec(name) is None for name in ("jiwer", "whisper_normalizer")):
+        return None
+    ears: Path = options.ears or settings_of(options).data_dir / "ears" / EARS_NAME
+    return ears if (ears / "model.bin").is_file() else None
+
+
+def _speed(unmarked: Sequence[dict[str, Any]]) -> float | None:
+    """Seconds of unmarked sound that are searched with one key in a second of CPU."""
+    asked = [one for one in unmarked if "cpu_s" in one]
+    return sum(one["s"] * one["keys"] for one in asked) / sum(one["cpu_s"] for one in asked) if asked else None
+
+
+def _records(
+    options: argparse.Namespace, clips: Sequence[Path], ears: Path | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """What was found in every marked window, in every stretch of unmarked sound, and what judges say; what is in the
+    file, from there.
+    """
     kept: list[dict[str, Any]] = []
     if options.records and options.records.exists():
         kept = [json.loads(line) for line in options.records.read_text().splitlines()]
@@ -86,12 +120,15 @@ def _records(options: argparse.Namespace, clips: Sequence[Path]) -> tuple[list[d
             if name not in done
         ]
         jobs += [pool.submit(_clip, path, options.perth, options.windows) for path in clips if path.stem not in done]
+        some = clips[:: max(1, len(clips) // options.quality)][: options.quality] if options.quality else []
+        jobs += [pool.submit(quality_of, path, ears) for path in some if f"{JOB}{path.stem}" not in done]
         for job in concurrent.futures.as_completed(jobs):
             kept += job.result()
             if out:
                 out.writelines(json.dumps(one) + "\n" for one in job.result())
                 out.flush()
-    return [one for one in kept if "attack" in one], [one for one in kept if "kind" in one]
+    marked, unmarked, judged = ([one for one in kept if name in one] for name in ("attack", "kind", "quality"))
+    return marked, unmarked, judged
 
 
 def _clip(path: Path, perth: bool, most: int | None) -> list[dict[str, Any]]:
@@ -211,11 +248,13 @@ def _unmarked(job: str, what: list[Path] | int, keys: int, perth: bool) -> list[
         kind, sound = made_sound(what)
     else:
         kind, sound = job.split()[0], to_float(np.concatenate([read_sound(path, EARS_RATE) for path in what]))
+    begun = time.process_time()
     detector.feed(sound)
     report = detector.finish()
+    cpu_s = time.process_time() - begun
     scores = report.scores
     spans, told = len(report.spans), sum(span.payload is not None for span in report.spans)
-    common = {"job": job, "kind": kind, "keys": keys, "s": report.duration_s}
+    common = {"job": job, "kind": kind, "keys": keys, "s": report.duration_s, "cpu_s": cpu_s}
     if perth:
         common["perth"] = _Perth().found(sound, EARS_RATE)
     return [{**common, "p": report.p_value, "scores": scores, "found": spans, "read": told}]
@@ -285,7 +324,14 @@ def as_text(report: dict[str, Any]) -> str:
             f"{line.get('row', line.get('attack')):50} {line['length']:g} s {line['windows']:6} "
             f"{100 * line['found']:6.2f} {100 * line['found_blind']:6.2f} {100 * line['exact']:6.2f}{perth}"
         )
-    for name in ("wrong_key", "unmarked", "embed_share_of_a_core", "mark_in_silence_dbfs"):
+    for name in (
+        "wrong_key",
+        "unmarked",
+        "quality",
+        "embed_share_of_a_core",
+        "detect_times_real_time",
+        "mark_in_silence_dbfs",
+    ):
         lines.append(f"{name}: {report[name]}")
     return "\n".join(lines)
 
