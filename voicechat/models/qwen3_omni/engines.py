@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from voicechat.contract.family import Conditioning, EngineModel, TalkerInside
-from voicechat.models.qwen3_omni.utterance import Qwen3Pace, Qwen3Utterance, TalkerIds
+from voicechat.models.qwen3_omni.utterance import Qwen3Utterance, TalkerIds
 from voicechat.models.qwen_common.config import read_config
 from voicechat.models.qwen_common.prompt import OmniPrompter, PromptIds
+from voicechat.models.qwen_common.utterance import OmniPace
 from voicechat.models.qwen_common.vision import find_torchvision
 
 THINKER, TALKER = "VoicechatQwen3OmniThinker", "VoicechatQwen3OmniTalker"
@@ -86,13 +87,12 @@ class Qwen3Talker:
             self._speakers[voice],
             lambda text: self._tokenizer.encode(text, add_special_tokens=False).ids,
             max_rows=max_rows,
-            max_text_rows=max_text_rows,
             likeliest=self._likeliest,
         )
 
-    def pace(self, facts: Mapping[str, int]) -> Qwen3Pace:
+    def pace(self, facts: Mapping[str, int]) -> OmniPace:
         """See the interface."""
-        return Qwen3Pace()
+        return OmniPace()
 
     def conditioning(self, inside: TalkerInside) -> Conditioning:
         """See the interface."""

@@ -16,9 +16,9 @@ from voicechat.contract.family import (
     TalkerModel,
     ThinkerModel,
 )
-from voicechat.models.qwen3_omni.utterance import COLUMNS
 from voicechat.models.qwen_common.config import CheckpointError, read_config
 from voicechat.models.qwen_common.settings import SYSTEM_PROMPT, QwenOmniSettings, offered_voices, source_folder
+from voicechat.models.qwen_common.utterance import COLUMNS
 
 MODEL_TYPE = "qwen3_omni_moe"
 _VOICE = "ethan"

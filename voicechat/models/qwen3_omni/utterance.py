@@ -3,13 +3,8 @@
 The sequence is that of the published model. First what the user said: each position of the user's turns. Then the
 assistant's three role tokens; four positions of padding, on which lie "no thinking" (three codes) and the voice; the
 text's begin on a padding code; the first token of the text on the codes' begin. Then, one a frame, the further tokens
-of the text, the text's end, and padding until the Talker ends the reply. Each position has one text row:
-
-kind (:data:`TEXT`, …), number of the hidden row or of the token, code that is added (-1: none), place in time, height
-and width.
-
-A text that is given to be read out comes without a prompt and without hidden rows: its sequence begins with the
-assistant's role, and its tokens are named by their numbers.
+of the text, the text's end, and padding until the Talker ends the reply. A text to be read out begins with the
+assistant's role.
 """
 
 from __future__ import annotations
@@ -17,19 +12,15 @@ from __future__ import annotations
 import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from voicechat.contract.family import Said, TalkerRequest, TextRows
+from voicechat.contract.family import Said, TalkerRequest
 from voicechat.models.qwen_common.note import Note, rope_positions
+from voicechat.models.qwen_common.utterance import SENSED, TEXT, TOKEN, OmniUtterance
 
-TEXT, SENSED, TOKEN = range(3)
-"""Kinds of rows: the Thinker's embedding of a token, or its hidden state of a sound or an image, out of a hidden row;
-a token of the Thinker's by its number."""
-COLUMNS = 6
 _ROLE = 3
 """Tokens with which the assistant's turn begins."""
-_SPARE_STEPS, _STEPS_PER_TOKEN = 100, 25
-"""Bound on a reply's length: two seconds for each token of the text, and eight."""
+_STEPS_A_SECOND = 12.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +63,7 @@ class TalkerIds:
         )
 
 
-class Qwen3Utterance:
+class Qwen3Utterance(OmniUtterance):
     """See :class:`voicechat.contract.family.Utterance`. ``encode``: a text to the Thinker's tokens."""
 
     def __init__(
@@ -82,60 +73,14 @@ class Qwen3Utterance:
         encode: Callable[[str], Sequence[int]],
         *,
         max_rows: int,
-        max_text_rows: int,
         likeliest: bool,
     ) -> None:
+        super().__init__(encode, text_end=ids.eos, steps_a_second=_STEPS_A_SECOND, max_rows=max_rows)
         self._ids = ids
         self._speaker = speaker
-        self._encode = encode
-        self._max_rows = max_rows
-        self._room = max_text_rows
         self._likeliest = likeliest
-        self._note: Note | None = None
-        self._pieces = 0
-        self._tokens: list[int] = []
-        self._closed = False
-        self._read = 0
-        """Tokens of the text that have a text row."""
-        self._final = False
         self._prompt = 0
         self._delta = 0
-        self._steps = 0
-
-    def push(self, pieces: Sequence[str], *, final: bool, note: bytes) -> None:
-        """See the interface."""
-        if note and self._note is None:
-            self._note = Note.decode(note)
-        self._pieces += len(pieces)
-        if not self._max_rows:
-            self._tokens += self._encode("".join(pieces))
-        self._closed |= final
-
-    def read(self) -> TextRows | None:
-        """The hidden row of a token is there once the token after it, or the end of the text, is announced."""
-        if self._final:
-            return None
-        spoken = len(self._tokens) if not self._max_rows else max(self._pieces - 1, 0)
-        if self._note is not None:
-            spoken = min(spoken, self._max_rows - self._note.length)
-        rows: list[tuple[int, ...]] = []
-        if spoken and not self._read:
-            rows += self._beginning()
-        rows += [(*self._token(token), -1, 0, 0, 0) for token in range(max(self._read, 1), spoken)]
-        self._read = max(self._read, spoken)
-        if self._closed:
-            self._final = True
-            rows.append((TOKEN, self._ids.eos, -1, 0, 0, 0))
-        elif not rows:
-            return None
-        return TextRows(rows, self._final)
-
-    def _token(self, number: int) -> tuple[int, int]:
-        """Kind and value of a token of the text."""
-        if not self._max_rows:
-            return TOKEN, self._tokens[number]
-        assert self._note is not None
-        return TEXT, self._note.length + number
 
     def _beginning(self) -> list[tuple[int, ...]]:
         ids, note = self._ids, self._note or Note(0, ())
@@ -157,16 +102,6 @@ class Qwen3Utterance:
         self._prompt, self._read = len(heads), 1
         return [(*head, *place) for head, place in zip(heads, places, strict=True)]
 
-    @property
-    def ready(self) -> bool:
-        """See the interface."""
-        return self._read > 0
-
-    @property
-    def silent(self) -> bool:
-        """See the interface."""
-        return self._final and not self._read
-
     def request(self) -> TalkerRequest:
         """The only request of a reply."""
         facts = {"prompt": self._prompt, "delta": self._delta, "draw": 0 if self._likeliest else 1}
@@ -180,21 +115,4 @@ class Qwen3Utterance:
             if token < self._ids.codebook:
                 made += array.array("H", (token,)).tobytes() + extra[index * size : (index + 1) * size]
                 self._steps += 1
-        too_long = self._steps > _SPARE_STEPS + _STEPS_PER_TOKEN * self._read and self._final
-        return Said(bytes(made), "length" if too_long else "")
-
-    def finish(self) -> Literal["end", "window"]:
-        """A reply is one request."""
-        return "end"
-
-    def drop(self) -> int:
-        """Nothing is dropped: a reply is one request."""
-        return 0
-
-
-class Qwen3Pace:
-    """See :class:`voicechat.contract.family.Pace`: a position, a row."""
-
-    def rows(self, tokens: Sequence[int], on_the_way: int) -> int:
-        """See the interface."""
-        return len(tokens) + on_the_way
+        return self._said(bytes(made))
