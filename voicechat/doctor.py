@@ -18,6 +18,7 @@ from pathlib import Path
 
 from voicechat.config import Settings
 from voicechat.doctor_findings import Finding, Level
+from voicechat.doctor_presets import presets
 
 _MINIMUM_PYTHON = (3, 11)
 _MEMORY_GB = 5.0
@@ -67,6 +68,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         _shared_memory,
         _disk,
         _device,
+        presets,
         _models,
         _brain,
         _port,

@@ -264,3 +264,159 @@ def make_qwen3(folder: Path, seed: int = 5) -> Any:
     model.save_pretrained(str(folder))
     save_processors(folder, "Qwen3OmniMoeProcessor", 16)
     return model
+
+
+QWEN25_SPECIALS = {
+    "image_token": "<|IMAGE|>",
+    "audio_token": "<|AUDIO|>",
+    "video_token": "<|VIDEO|>",
+    "vision_bos_token": "<|vision_bos|>",
+    "vision_eos_token": "<|vision_eos|>",
+    "audio_bos_token": "<|audio_bos|>",
+    "audio_eos_token": "<|audio_eos|>",
+}
+TOKEN2WAV: dict[str, Any] = {
+    "dit_config": {
+        "hidden_size": 32,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "ff_mult": 2,
+        "emb_dim": 16,
+        "head_dim": 16,
+        "block_size": 6,
+        "look_ahead_layers": [1],
+        "look_backward_layers": [0, 2],
+        "repeats": 2,
+        "num_embeds": 63,
+        "mel_dim": 8,
+        "enc_emb_dim": 8,
+        "enc_dim": 8,
+        "enc_channels": [8, 8, 8, 8, 24],
+        "enc_kernel_sizes": [5, 3, 3, 3, 1],
+        "enc_dilations": [1, 2, 3, 4, 1],
+        "enc_attention_channels": 8,
+        "enc_res2net_scale": 2,
+        "enc_se_channels": 8,
+    },
+    "bigvgan_config": {
+        "mel_dim": 8,
+        "upsample_initial_channel": 64,
+        "resblock_kernel_sizes": [3],
+        "resblock_dilation_sizes": [[1, 3, 5]],
+        "upsample_rates": [5, 3, 2, 2, 2, 2],
+        "upsample_kernel_sizes": [11, 7, 4, 4, 4, 4],
+    },
+}
+"""Token2Wav with nets of a few thousand numbers; blocks of three codes."""
+
+
+def qwen25_config(ids: dict[str, int], vocabulary: int) -> dict[str, Any]:
+    """``config.json`` of a model of Qwen2.5-Omni's kind with nets of a few thousand numbers."""
+    marks = {
+        "audio_token_index": ids["<|AUDIO|>"],
+        "image_token_index": ids["<|IMAGE|>"],
+        "video_token_index": ids["<|VIDEO|>"],
+        "audio_start_token_id": ids["<|audio_bos|>"],
+        "audio_end_token_id": ids["<|audio_eos|>"],
+        "vision_start_token_id": ids["<|vision_bos|>"],
+        "vision_end_token_id": ids["<|vision_eos|>"],
+        "position_id_per_seconds": 25,
+        "seconds_per_chunk": 2,
+    }
+    layers = {
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 2048,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "use_sliding_window": False,
+    }
+    rope = {"rope_theta": 1e4, "rope_type": "default"}
+    return {
+        "architectures": ["Qwen2_5OmniModel"],
+        "model_type": "qwen2_5_omni",
+        "enable_audio_output": True,
+        "thinker_config": {
+            "model_type": "qwen2_5_omni_thinker",
+            "user_token_id": ids["user"],
+            **marks,
+            "text_config": {
+                "model_type": "qwen2_5_omni_text",
+                "vocab_size": vocabulary,
+                "hidden_size": 128,
+                "num_hidden_layers": 3,
+                "intermediate_size": 128,
+                "tie_word_embeddings": False,
+                "rope_parameters": {**rope, "mrope_section": [4, 6, 6]},
+                **layers,
+            },
+            "audio_config": {
+                "model_type": "qwen2_5_omni_audio_encoder",
+                "encoder_layers": 1,
+                "encoder_attention_heads": 2,
+                "encoder_ffn_dim": 64,
+                "d_model": 64,
+                "output_dim": 128,
+                "num_mel_bins": 128,
+                "n_window": 100,
+            },
+            "vision_config": {
+                "model_type": "qwen2_5_omni_vision_encoder",
+                "depth": 2,
+                "hidden_size": 64,
+                "intermediate_size": 64,
+                "num_heads": 2,
+                "out_hidden_size": 128,
+                "patch_size": 14,
+                "spatial_merge_size": 2,
+                "temporal_patch_size": 2,
+                "window_size": 112,
+                "fullatt_block_indexes": [1],
+            },
+        },
+        "talker_config": {
+            "model_type": "qwen2_5_omni_talker",
+            **marks,
+            "vocab_size": 64,
+            "embedding_size": 128,
+            "hidden_size": 96,
+            "num_hidden_layers": 2,
+            "intermediate_size": 128,
+            "head_dim": 32,
+            "tts_text_start_token_id": ids["<tts_bos>"],
+            "tts_text_end_token_id": ids["<tts_eos>"],
+            "tts_text_pad_token_id": ids["<tts_pad>"],
+            "tts_codec_start_token_id": 60,
+            "tts_codec_end_token_id": 61,
+            "tts_codec_pad_token_id": 59,
+            "tts_codec_mask_token_id": 62,
+            "rope_parameters": {**rope, "mrope_section": [4, 6, 6]},
+            "spatial_merge_size": 2,
+            **layers,
+        },
+        "token2wav_config": TOKEN2WAV,
+    }
+
+
+def make_qwen25(folder: Path, seed: int = 5) -> Any:
+    """A folder of a tiny Qwen2.5-Omni; also the model itself, in float32 on the CPU, with its voices."""
+    from transformers import Qwen2_5OmniConfig, Qwen2_5OmniForConditionalGeneration
+
+    folder.mkdir(parents=True, exist_ok=True)
+    sound, image = "<|audio_bos|><|AUDIO|><|audio_eos|>", "<|vision_bos|><|IMAGE|><|vision_eos|>"
+    ids = make_tokenizer(folder, QWEN25_SPECIALS, sound, image)
+    config = Qwen2_5OmniConfig(**qwen25_config(ids, -(-(max(ids.values()) + 1) // 64) * 64))
+    model = Qwen2_5OmniForConditionalGeneration(config).eval()
+    shake(model.thinker, seed)
+    shake(model.talker, seed + 1)
+    nudge(model.token2wav, seed + 2)
+    torch.manual_seed(seed + 3)
+    voices = {
+        name: {"cond": torch.randn(1, 8), "ref_mel": torch.randn(1, frames, 8), "bos_token": token}
+        for name, frames, token in (("Ethan", 40, ids["<tts_bos>"]), ("Chelsie", 30, ids["<tts_pad>"]))
+    }
+    torch.save(voices, folder / "spk_dict.pt")
+    model.load_speakers(str(folder / "spk_dict.pt"))
+    model.save_pretrained(str(folder))
+    save_processors(folder, "Qwen2_5OmniProcessor", 14)
+    return model

@@ -7,49 +7,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from voicechat.contract.family import Conditioning, EngineModel, TalkerInside
+from voicechat.contract.family import Conditioning, TalkerInside
 from voicechat.models.qwen3_omni.utterance import Qwen3Utterance, TalkerIds
 from voicechat.models.qwen_common.config import read_config
+from voicechat.models.qwen_common.engines import OmniThinker, Words, talker_engine
 from voicechat.models.qwen_common.prompt import OmniPrompter, PromptIds
 from voicechat.models.qwen_common.utterance import OmniPace
-from voicechat.models.qwen_common.vision import find_torchvision
 
 THINKER, TALKER = "VoicechatQwen3OmniThinker", "VoicechatQwen3OmniTalker"
 _HERE = "voicechat.models.qwen3_omni"
 MODEL_TYPE = "qwen3_omni_moe"
 
 
-class Qwen3Thinker:
+class Qwen3Thinker(OmniThinker):
     """See :class:`voicechat.contract.family.ThinkerModel`."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        find_torchvision()
-        self._folder = given["folder"]
-        options: dict[str, Any] = {
-            "hf_overrides": {"architectures": [THINKER]},
-            "limit_mm_per_prompt": {"image": given["images"], "audio": given["sounds"], "video": 0},
-            "mm_processor_cache_gb": 0,
-        }
-        if given["quantization"]:
-            options["quantization"] = given["quantization"]
-        if given["random"]:
-            options["load_format"] = "dummy"
-        self.engine = EngineModel(
-            folder=self._folder,
-            dtype=given["dtype"],
-            architectures={THINKER: f"{_HERE}.thinker:Qwen3OmniThinker"},
-            options=options,
-        )
+        super().__init__(given, THINKER, f"{_HERE}.thinker:Qwen3OmniThinker")
 
     def prompter(self, tokenizer: Any, system_prompt: str) -> OmniPrompter:
         """See the interface."""
-        folder = Path(self._folder)
-        config = read_config(folder, MODEL_TYPE)
+        config = read_config(self.folder, MODEL_TYPE)
         inner = config["thinker_config"]
         ids = PromptIds(
             config["im_start_token_id"], config["user_token_id"], inner["audio_token_id"], inner["image_token_id"]
         )
-        return OmniPrompter(tokenizer, folder, system_prompt, ids, sound_length)
+        return self.prompter_of(tokenizer, system_prompt, ids, sound_length)
 
     def rows(self, model: Any, hidden: Any) -> Any:
         """See the interface: kept by the model itself."""
@@ -63,29 +46,21 @@ class Qwen3Talker:
         self._folder, self._speakers, self._likeliest = given["folder"], given["speakers"], given["likeliest"]
         config = read_config(Path(self._folder), MODEL_TYPE)
         self._ids = TalkerIds.of(config, given["max_steps"])
-        options: dict[str, Any] = {"hf_overrides": functools.partial(talker_config, source=self._folder)}
-        if given["random"]:
-            options["load_format"] = "dummy"
-        self.engine = EngineModel(
-            folder=self._folder,
-            dtype=given["dtype"],
-            architectures={TALKER: f"{_HERE}.talker:Qwen3OmniTalker"},
-            options=options,
-        )
+        override = functools.partial(talker_config, source=self._folder)
+        self.engine = talker_engine(given, TALKER, f"{_HERE}.talker:Qwen3OmniTalker", override)
+        self._words = Words(self._folder)
         self.stop_ids = (self._ids.codec_eos,)
 
     def load(self) -> None:
         """The tokenizer, for texts that are to be read out."""
-        from tokenizers import Tokenizer
-
-        self._tokenizer = Tokenizer.from_file(str(Path(self._folder) / "tokenizer.json"))
+        self._words.load()
 
     def utterance(self, voice: int, *, max_rows: int, max_text_rows: int) -> Qwen3Utterance:
         """See the interface."""
         return Qwen3Utterance(
             self._ids,
             self._speakers[voice],
-            lambda text: self._tokenizer.encode(text, add_special_tokens=False).ids,
+            self._words.encode,
             max_rows=max_rows,
             likeliest=self._likeliest,
         )

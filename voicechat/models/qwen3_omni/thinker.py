@@ -19,6 +19,7 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 
 from voicechat.models.qwen_common.checkpoint import Checkpoint
 from voicechat.models.qwen_common.processor import InfoWithoutVideo
+from voicechat.models.qwen_common.senses import Senses
 
 
 class _Info(InfoWithoutVideo, Qwen3OmniMoeThinkerProcessingInfo):
@@ -30,32 +31,17 @@ class _Info(InfoWithoutVideo, Qwen3OmniMoeThinkerProcessingInfo):
     info=_Info,
     dummy_inputs=Qwen3OmniMoeThinkerDummyInputsBuilder,
 )
-class Qwen3OmniThinker(Qwen3OmniMoeThinkerForConditionalGeneration):
+class Qwen3OmniThinker(Senses, Qwen3OmniMoeThinkerForConditionalGeneration):
     """Rows of a step: the embedding of a position of text, a middle layer's hidden state of one of sound or image."""
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)
+        self.make_room(vllm_config)
         model_config = vllm_config.model_config
-        most = vllm_config.scheduler_config.max_num_batched_tokens
-        width = model_config.hf_config.thinker_config.text_config.hidden_size
         self.folder = model_config.model
         layer = model_config.hf_config.talker_config.accept_hidden_layer
         self.language_model.model.aux_hidden_state_layers = (layer,)
-        self.kept = torch.zeros(most, width, dtype=model_config.dtype)
-        self.middle = torch.zeros(most, width, dtype=model_config.dtype)
-        self.heard_or_seen = torch.zeros(most, 1, dtype=torch.bool)
-
-    def embed_input_ids(
-        self, input_ids: Tensor, multimodal_embeddings: Any = None, *, is_multimodal: Tensor | None = None
-    ) -> Tensor:
-        """As vLLM asks before each step; the mask of the step's sounds and images is kept."""
-        made = super().embed_input_ids(input_ids, multimodal_embeddings, is_multimodal=is_multimodal)
-        count = len(input_ids)
-        if is_multimodal is None or not multimodal_embeddings:
-            self.heard_or_seen[:count].fill_(False)
-        else:
-            self.heard_or_seen[:count, 0].copy_(is_multimodal, non_blocking=True)
-        return made
+        self.middle = torch.zeros_like(self.kept)
 
     def forward(
         self,
@@ -66,11 +52,8 @@ class Qwen3OmniThinker(Qwen3OmniMoeThinkerForConditionalGeneration):
         **kwargs: object,
     ) -> Any:
         """As vLLM's. What rows need is written into buffers, inside CUDA graphs too."""
-        if inputs_embeds is None:
-            assert input_ids is not None
-            inputs_embeds = self.embed_input_ids(input_ids)
+        inputs_embeds = self.embedded(input_ids, inputs_embeds)
         count = inputs_embeds.shape[0]
-        self.kept[:count].copy_(inputs_embeds)
         hidden, (middle,) = super().forward(input_ids, positions, intermediate_tensors, inputs_embeds, **kwargs)
         self.middle[:count].copy_(middle)
         return hidden
