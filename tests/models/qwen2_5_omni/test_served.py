@@ -47,6 +47,7 @@ class Qwen25Reference(Reference):
         def rounded(**given: Any) -> Any:  # hidden rows travel in bfloat16
             for name in ("inputs_embeds", "thinker_reply_part"):
                 given[name] = given[name].bfloat16().float()
+            given.pop("pixel_values", None)  # transformers hands it to the Talker, which then refuses it
             return speak(**given)
 
         self.model.talker.generate = rounded

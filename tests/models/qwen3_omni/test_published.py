@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.models.mapping import count_mapped
 from voicechat.contract.family import FamilyError, GivenFolder, MadeFolder
 from voicechat.models.qwen3_omni.code2wav import Code2Wav, Code2WavConfig
 from voicechat.models.qwen3_omni.family import FAMILY
@@ -93,6 +94,14 @@ def test_each_parameter_has_one_place(whole: Any) -> None:
             assert places.pop(name) == tuple(parameter.shape), name
     assert not places
     assert 33e9 < backbone < 36e9  # 30 B of the Thinker with its towers, 3 B of the Talker
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["thinker", "talker"])
+def test_engines_take_each_parameter_once(tmp_path: Path, stage: str) -> None:
+    numbers = count_mapped("qwen3_omni", stage, CONFIG, tmp_path)
+    low, high = {"thinker": (31e9, 33e9), "talker": (3.5e9, 3.8e9)}[stage]
+    assert low < numbers < high
 
 
 def folder(path: Path, config: dict[str, Any]) -> Path:

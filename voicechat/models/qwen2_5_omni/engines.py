@@ -75,13 +75,13 @@ def sound_length(frames: int) -> int:
 
 def talker_config(config: Any, source: str) -> Any:
     """What vLLM is told of the Talker: the configuration of a dense model, out of the whole model's."""
-    from transformers import LlamaConfig
+    from transformers import Qwen3Config  # of its fields the layers read these, and it takes any size of a head
 
     if not hasattr(config, "talker_config"):  # vLLM first tries it on an empty one
         return config
     talker = config.talker_config
     rope = dict(talker.rope_parameters)
-    made = LlamaConfig(
+    made = Qwen3Config(
         vocab_size=talker.vocab_size,
         hidden_size=talker.hidden_size,
         intermediate_size=talker.intermediate_size,
