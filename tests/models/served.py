@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +23,11 @@ from voicechat.models.qwen_common.settings import SYSTEM_PROMPT
 
 TOKENS, STEPS, SLOTS = 16, 30, 9
 LOUD = 32767.0
+DEVICE = os.environ.get("VOICECHAT_TEST_DEVICE", "cpu")
+"""``cuda``: the same on a GPU, as scripts/gpu/qwen has it."""
 CONFIG = """
+device: {device}
+gpu: {{runner: v1}}
 model:
   {{name: tiny, family: {family}, source: {source}, dtype: float32, further_codes: likeliest, max_steps: {steps}}}
 thinker: {{max_num_seqs: {slots}, max_model_len: 512, kv_cache_mb: 64, threads: 1, temperature: 0,
@@ -79,9 +84,8 @@ async def serving(
 ) -> AsyncIterator[Coordinator]:
     """The three stages of the model in ``source``, warm."""
     path = folder / "tiny.yaml"
-    text = CONFIG.format(
-        family=family, source=source, steps=STEPS, tokens=TOKENS, slots=SLOTS, chunks=chunks, talker_mb=talker_mb
-    )
+    sizes = {"steps": STEPS, "tokens": TOKENS, "slots": SLOTS, "talker_mb": talker_mb}
+    text = CONFIG.format(device=DEVICE, family=family, source=source, chunks=chunks, **sizes)
     path.write_text(text)
     settings = load_settings(str(path))
     coordinator = build(settings, assemble(settings))
