@@ -33,7 +33,8 @@ CONFIG: dict[str, Any] = {
         **MARKS,
         "text_config": {
             **EXPERTS,
-            "vocab_size": 152064, "tie_word_embeddings": False, "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
+            "tie_word_embeddings": False,
+            "vocab_size": 152064, "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
             "intermediate_size": 768, "moe_intermediate_size": 768, "num_experts_per_tok": 8,
             "max_position_embeddings": 65536,
         },
