@@ -12,7 +12,9 @@ import pytest
 
 from voicechat.assemble.progress import Reporter
 from voicechat.assemble.store import (
+    SMALL,
     STAMP,
+    damage,
     is_whole,
     link_or_copy,
     locked,
@@ -57,8 +59,7 @@ def test_a_stamp_tells_other_recipes_and_damage(tmp_path: Path) -> None:
     assert is_whole(tmp_path, {"recipe": 1}, verify=True)
     assert not is_whole(tmp_path, {"recipe": 2})
     (tmp_path / "weights").write_bytes(b"12346")
-    assert is_whole(tmp_path, {"recipe": 1})
-    assert not is_whole(tmp_path, {"recipe": 1}, verify=True)
+    assert not is_whole(tmp_path, {"recipe": 1}), "a small file is read each time"
     (tmp_path / "weights").write_bytes(b"1234")
     assert not is_whole(tmp_path, {"recipe": 1})
     (tmp_path / STAMP).write_text('{"recipe": ')
@@ -113,3 +114,27 @@ def test_a_killed_holder_frees_the_lock(tmp_path: Path) -> None:
     started = time.monotonic()
     with locked(tmp_path, Reporter(quiet=True)):
         assert time.monotonic() - started < 30
+
+
+def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
+    """A file that is cut short, changed, or gone; of a large one that was changed only who verifies learns."""
+    assert damage(tmp_path) is None, "nothing was ever made here"
+    weights, config = tmp_path / "weights", tmp_path / "config.json"
+    weights.write_bytes(bytes(SMALL + 1))
+    config.write_text('{"a": 1}')
+    write_stamp(tmp_path, {"recipe": 1})
+    assert damage(tmp_path) is None
+    assert damage(tmp_path, verify=True) is None
+    config.write_text('{"a": 2}')
+    assert damage(tmp_path) == "config.json is not what it was (its SHA-256 differs)"
+    assert not is_whole(tmp_path, {"recipe": 1})
+    config.write_text('{"a": 1}')
+    weights.write_bytes(bytes(SMALL) + b"x")
+    assert damage(tmp_path) is None
+    assert damage(tmp_path, verify=True) == "weights is not what it was (its SHA-256 differs)"
+    weights.write_bytes(bytes(SMALL))
+    assert damage(tmp_path) == f"weights has {SMALL} bytes instead of {SMALL + 1}"
+    weights.unlink()
+    assert damage(tmp_path) == "weights is missing"
+    (tmp_path / STAMP).write_text("{")
+    assert "can't be read" in str(damage(tmp_path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -43,7 +44,17 @@ def make_app(cascade: DoubleCascade, settings: FaceSettings | None = None, *, pr
         reads += 1
         rows = 100 * reads
         pool = {"rows_written": rows, "write_ns": rows * 5000, "rows_read": rows * 2, "read_ns": rows * 60_000}
-        return web.json_response({"pool": pool, "cpu_s": reads / 10, "loop_lag_ms": {"p50": 0.1, "p99": 0.9}})
+        slots = {"total": 8, "free": 8 - sum(not response.ended for response in cascade.responses), "waiting": 0}
+        return web.json_response(
+            {
+                "pool": pool,
+                "slots": slots,
+                "pid": os.getpid(),
+                "tasks": len(asyncio.all_tasks()),
+                "cpu_s": reads / 10,
+                "loop_lag_ms": {"p50": 0.1, "p99": 0.9},
+            }
+        )
 
     async def profiled(_: web.Request) -> web.Response:
         return web.json_response(PROFILE)

@@ -20,6 +20,7 @@ from voicechat.assemble.progress import Reporter
 from voicechat.assemble.sources import Fetcher, free_bytes
 from voicechat.assemble.store import (
     AssembleError,
+    damage,
     is_whole,
     link_or_copy,
     locked,
@@ -53,8 +54,9 @@ class AssembledPaths:
 def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bool = False) -> AssembledPaths:
     """Make every folder of the model that is not there yet, and return them all.
 
-    A second call only looks at stamps and sizes; ``verify`` also compares all checksums. Interrupted at any point,
-    the next call goes on from the parts that are whole. Raises AssembleError.
+    A second call only looks at stamps, sizes and small files; ``verify`` also compares all checksums. A damaged folder
+    is named, and made again. Interrupted at any point, the next call goes on from the parts that are whole. Raises
+    AssembleError.
     """
     reporter = reporter or Reporter()
     data = settings.data_dir
@@ -66,6 +68,8 @@ def assemble(settings: Settings, reporter: Reporter | None = None, *, verify: bo
             fetcher = Fetcher(settings.assemble, data, reporter)
             for plan in wanted:
                 if not is_whole(plan.folder, plan.recipe, verify=verify):
+                    if (why := damage(plan.folder, verify=verify)) is not None:
+                        reporter.say(f"{plan.folder} is damaged: {why}; it is made again")
                     plan.check_space()
                     with new_folder(plan.folder) as folder:
                         plan.make(folder, fetcher, reporter)

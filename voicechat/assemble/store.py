@@ -17,6 +17,8 @@ from voicechat.contract.artifacts import sha256_file
 
 PARTIAL = ".partial"
 STAMP = "assembled.json"
+SMALL = 1 << 20
+"""Bytes of a file whose checksum is compared each time."""
 
 
 class AssembleError(RuntimeError):
@@ -77,18 +79,40 @@ def write_stamp(folder: Path, recipe: dict[str, Any]) -> None:
 
 
 def is_whole(folder: Path, recipe: dict[str, Any], *, verify: bool = False) -> bool:
-    """Whether the folder was made by this recipe and its files are as they were: sizes, and checksums if ``verify``."""
+    """Whether the folder was made by this recipe and has no :func:`damage`."""
     try:
-        stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
-        if stamp["recipe"] != recipe:
-            return False
-        for name, entry in stamp["files"].items():
-            file = folder / name
-            if file.stat().st_size != entry["size"] or (verify and sha256_file(file) != entry["sha256"]):
-                return False
+        return bool(_stamp(folder)["recipe"] == recipe) and damage(folder, verify=verify) is None
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return True
+
+
+def damage(folder: Path, *, verify: bool = False) -> str | None:
+    """What is not as it was when the folder was made, in words; None if nothing is, or it was never whole.
+
+    Compares all sizes, and the checksums of files up to :data:`SMALL`, of all if ``verify``: a start need not read
+    gigabytes, and a large file that is not all there has another size.
+    """
+    try:
+        files = dict(_stamp(folder)["files"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"its {STAMP} can't be read ({error})" if (folder / STAMP).exists() else None
+    for name, entry in files.items():
+        file = folder / name
+        try:
+            size = file.stat().st_size
+            if size != entry["size"]:
+                return f"{name} has {size} bytes instead of {entry['size']}"
+            if (verify or size <= SMALL) and sha256_file(file) != entry["sha256"]:
+                return f"{name} is not what it was (its SHA-256 differs)"
+        except FileNotFoundError:
+            return f"{name} is missing"
+        except (OSError, KeyError, TypeError) as error:
+            return f"{name} can't be read ({error})"
+    return None
+
+
+def _stamp(folder: Path) -> Any:
+    return json.loads((folder / STAMP).read_text(encoding="utf-8"))
 
 
 def remove(path: Path) -> None:

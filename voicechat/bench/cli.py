@@ -18,6 +18,8 @@ KINDS = {
     "load": "voicechat.bench.load",
     "calls": "voicechat.bench.calls",
     "loss": "voicechat.bench.loss",
+    "chaos": "voicechat.bench.chaos",
+    "soak": "voicechat.bench.soak",
     "voice": "voicechat.bench.voice",
     "watermark": "voicechat.bench.watermark",
 }
@@ -33,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_load_arguments(kinds.add_parser("load", help="more and more users, over REST and WebSocket"))
     _add_call_arguments(kinds.add_parser("calls", help="what calls cost and how they sound, more and more of them"))
     _add_loss_arguments(kinds.add_parser("loss", help="what lost and late packets do to the words, without a server"))
+    _add_chaos_arguments(kinds.add_parser("chaos", help="kills, stalls, floods and rude callers, under load"))
+    _add_soak_arguments(kinds.add_parser("soak", help="many short turns and connects; what is held after them"))
     _add_voice_arguments(kinds.add_parser("voice", help="the voices, judged on held-out texts beside their teachers"))
     _add_watermark_arguments(
         kinds.add_parser("watermark", help="what the mark survives, how it is read, what it costs")
@@ -185,6 +189,27 @@ def _add_loss_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--burst", type=float, default=1.0, metavar="N", help="packets lost in a row, on average (1)")
     parser.add_argument("--jitter", type=float, default=40.0, metavar="MS", help="delay of packets, up to so much (40)")
     _add_model_arguments(parser)
+
+
+def _add_chaos_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the blows."""
+    kinds = ("kill", "stall", "flood", "rude")
+    parser.add_argument("--blows", type=_positive, default=12, metavar="N", help="in turn of each kind (12)")
+    parser.add_argument("--kinds", nargs="+", choices=kinds, default=list(kinds), help="of blows (all)")
+    parser.add_argument("--concurrency", type=_positive, default=3, metavar="N", help="users all the while (3)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of moments and stages (1)")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="longest request in seconds (60)")
+    _add_server_arguments(parser)
+
+
+def _add_soak_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of many turns."""
+    parser.add_argument("--turns", type=_positive, default=1000, metavar="N", help="(1000)")
+    parser.add_argument("--concurrency", type=_positive, default=2, metavar="N", help="users at a time (2)")
+    parser.add_argument("--max-tokens", type=_positive, default=8, metavar="N", help="longest answer (8)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of who is rude (1)")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="longest turn in seconds (60)")
+    _add_server_arguments(parser)
 
 
 def _add_voice_arguments(parser: argparse.ArgumentParser) -> None:

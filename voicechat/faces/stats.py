@@ -8,7 +8,9 @@ the last ``?lag_seconds=S``.
 
 from __future__ import annotations
 
+import asyncio
 import math
+import os
 import time
 
 from aiohttp import web
@@ -34,6 +36,11 @@ _PROFILE = Operation(
 )
 
 
+def _process() -> dict[str, float]:
+    """Of this process: its id, its tasks, and the processor time that it has used."""
+    return {"pid": os.getpid(), "tasks": len(asyncio.all_tasks()), "cpu_s": time.process_time()}
+
+
 def setup(app: web.Application, operations: Operations, lag: LoopLag, *, profiling: bool = False) -> None:
     """Add the routes."""
 
@@ -48,7 +55,7 @@ def setup(app: web.Application, operations: Operations, lag: LoopLag, *, profili
                 400, "'lag_seconds' is more than 0, and 60 at most.", code="invalid_value", param="lag_seconds"
             )
         lags = {"p50": lag.percentile_ms(50, seconds), "p99": lag.percentile_ms(99, seconds)}
-        return web.json_response({**operations.stats(), "cpu_s": time.process_time(), "loop_lag_ms": lags})
+        return web.json_response({**operations.stats(), "loop_lag_ms": lags, **_process()})
 
     @documented(_PROFILE)
     async def profile(request: web.Request) -> web.Response:
