@@ -62,6 +62,23 @@ class CallRecord:
     error: str | None = None
 
 
+async def post_offer(
+    http: aiohttp.ClientSession, base: str, headers: dict[str, str], offer: str, session: dict[str, Any]
+) -> str:
+    """Post an SDP offer with its session; the answer. Raises :class:`LineError`."""
+    form = aiohttp.FormData(default_to_multipart=True)
+    form.add_field("sdp", offer, content_type="application/sdp")
+    form.add_field("session", json.dumps(session), content_type="application/json")
+    try:
+        async with http.post(f"{base}/v1/realtime/calls", data=form, headers=headers) as response:
+            answer = await response.text()
+            if response.status != 201:
+                raise LineError(f"the call was refused: HTTP {response.status} {answer[:300]}")
+    except aiohttp.ClientError as error:
+        raise LineError(f"{base} can't be reached: {error}") from None
+    return answer
+
+
 class CallLink:
     """ICE of one call over one socket, for a server whose address is reached directly; ``sink`` gets what is not STUN.
 
@@ -183,16 +200,7 @@ class CallClient:
 
     async def _open(self, http: aiohttp.ClientSession, base: str, headers: dict[str, str], session: Any) -> None:
         self.record.posted = time.time()
-        form = aiohttp.FormData(default_to_multipart=True)
-        form.add_field("sdp", self._offer(), content_type="application/sdp")
-        form.add_field("session", json.dumps(session), content_type="application/json")
-        try:
-            async with http.post(f"{base}/v1/realtime/calls", data=form, headers=headers) as response:
-                answer = await response.text()
-                if response.status != 201:
-                    raise LineError(f"the call was refused: HTTP {response.status} {answer[:300]}")
-        except aiohttp.ClientError as error:
-            raise LineError(f"{base} can't be reached: {error}") from None
+        answer = await post_offer(http, base, headers, self._offer(), session)
         theirs = sdp.parse(answer).transport
         remote = next((one for one in theirs.candidates if (":" in one.host) == (":" in self._link.address[0])), None)
         if remote is None:

@@ -19,6 +19,7 @@ from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCRtp
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
+from voicechat.bench.call_client import post_offer
 from voicechat.bench.realtime_trace import FRAME_S, LineError, LiveMicrophone, News, Piece, Record, now
 
 RATE = 48_000
@@ -124,16 +125,7 @@ class RtcLine:
     ) -> None:
         connection = self._connection
         await connection.setLocalDescription(await connection.createOffer())
-        form = aiohttp.FormData(default_to_multipart=True)
-        form.add_field("sdp", connection.localDescription.sdp, content_type="application/sdp")
-        form.add_field("session", json.dumps(session), content_type="application/json")
-        try:
-            async with http.post(f"{base}/v1/realtime/calls", data=form, headers=headers) as response:
-                answer = await response.text()
-                if response.status != 201:
-                    raise LineError(f"the call was refused: HTTP {response.status} {answer[:300]}")
-        except aiohttp.ClientError as error:
-            raise LineError(f"{base} can't be reached: {error}") from None
+        answer = await post_offer(http, base, headers, connection.localDescription.sdp, session)
         (transceiver,) = connection.getTransceivers()
         self._arrivals = ArrivalLog.attach(transceiver.receiver)
         await connection.setRemoteDescription(RTCSessionDescription(sdp=answer, type="answer"))
