@@ -10,7 +10,7 @@ import pytest
 
 from tests.cascade.doubles import DOUBLES, ThinkerDouble
 from tests.cascade.world import World, in_jumping_time, simulated, transcribed
-from voicechat.cascade.coordinator import MOST_CRASHES
+from voicechat.cascade.revival import MOST_CRASHES
 from voicechat.contract.errors import CascadeError, NotReady, Overloaded, StageFailed
 from voicechat.contract.events import FinishReason
 from voicechat.contract.messages import Abort, Codes, Generate, Piece, Released, Speak
@@ -354,7 +354,7 @@ def test_a_crash_loop_ends_with_a_diagnosis() -> None:
             talker.die()
             while not talker.up:  # noqa: ASYNC110 - in time that jumps
                 await asyncio.sleep(0.1)
-            assert world.cascade.given_up == {}
+            assert world.cascade.revival.given_up == {}
         assert loop.time() - began > 0.5 + 1 + 2 + 4 + 8, "with growing pauses"
         starts = talker.starts
         patient = world.ask(patience=30.0)

@@ -7,7 +7,6 @@ them; from there on :mod:`voicechat.cascade.traffic` moves them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import itertools
 import logging
@@ -20,6 +19,7 @@ from voicechat.cascade.chunks import ChunkBuffer, ChunkPolicy
 from voicechat.cascade.hearing import Hearing
 from voicechat.cascade.leases import Leases
 from voicechat.cascade.response import ResponseState
+from voicechat.cascade.revival import Revival
 from voicechat.cascade.stage import Stage, StageLike
 from voicechat.cascade.traffic import NOTHING_TO_SPEAK, Traffic
 from voicechat.contract.calls import CallParser
@@ -48,10 +48,6 @@ MAX_TEXT = 100_000
 """Most characters of a given text that is spoken, about two hours."""
 _WORDS = re.compile(r"\s*\S{1,200}|\s+")
 """A given text is handed to the Talker in such pieces."""
-MOST_CRASHES = 5
-"""Lives in a row in which a stage ended without having worked; then it is not started again."""
-LONGEST_PAUSE_S = 30.0
-"""Between two starts of a stage."""
 _WARM_UP_TEXT = "Hello. How are you?"
 
 
@@ -107,13 +103,9 @@ class Coordinator:
             max_waiting=max_waiting,
         )
         self.traffic.stages, self.traffic.hearing = self.stages, self.hearing
-        self._keepers: set[asyncio.Task[None]] = set()
-        self.restarts = dict.fromkeys(self.stages, 0)
+        self.revival = Revival()
+        self.restarts = self.revival.restarts = dict.fromkeys(self.stages, 0)
         """How often each stage came back."""
-        self.given_up: dict[str, str] = {}
-        """Stages that are not started again, by name, and why."""
-        self._crashes: dict[str, int] = {}
-        self._back = asyncio.Event()
 
     # ---- life
 
@@ -140,8 +132,7 @@ class Coordinator:
     async def stop(self) -> None:
         """Cancel what runs, stop the stages, free the pool."""
         self._warm = False
-        for keeper in self._keepers:
-            keeper.cancel()
+        self.revival.stop()
         for state in list(self.traffic.states.values()):
             state.cancel()
         await asyncio.gather(*(stage.stop() for stage in self.stages.values()))
@@ -162,7 +153,7 @@ class Coordinator:
 
         Of one that is not started again, why.
         """
-        return {stage.name: self.given_up.get(stage.name, stage.state) for stage in self.stages.values()}
+        return {stage.name: self.revival.given_up.get(stage.name, stage.state) for stage in self.stages.values()}
 
     def last_ends(self) -> dict[str, dict[str, Any]]:
         """Of each stage that has ended unasked: how the last time, how often it came back, and its last words."""
@@ -170,7 +161,7 @@ class Coordinator:
             stage.name: {
                 "end": stage.diagnosis,
                 "restarts": self.restarts.get(stage.name, 0),
-                "given_up": stage.name in self.given_up,
+                "given_up": stage.name in self.revival.given_up,
                 "stderr": list(stage.last_words),
             }
             for stage in self.stages.values()
@@ -223,44 +214,7 @@ class Coordinator:
         message = f"The {stage.name} stage died ({how}) while it worked on this request. Please try again."
         self.traffic.stage_died(role, lambda: StageFailed(stage.name, message))
         if self._warm:
-            keeper = asyncio.get_running_loop().create_task(self._revive(stage), name=f"revive-{stage.name}")
-            self._keepers.add(keeper)
-            keeper.add_done_callback(self._keepers.discard)
-
-    async def _revive(self, stage: StageLike) -> None:
-        """Start a dead stage again, with growing pauses; the others serve on meanwhile.
-
-        One that ends again and again before it has worked at all is left alone: its folder or its memory has to be seen
-        to, and a processor that starts it for ever would be lost to the others.
-        """
-        name = stage.name
-        if stage.worked:
-            self._crashes[name] = 0
-        while True:
-            crashes = self._crashes[name] = self._crashes.get(name, 0) + 1
-            if crashes > MOST_CRASHES:
-                why = stage.diagnosis or "it does not start"
-                self.given_up[name] = f"given up after {MOST_CRASHES} starts in vain ({why})"
-                log.critical("the %s stage is %s; its last words:", name, self.given_up[name])
-                for line in stage.last_words:
-                    log.critical("  %s", line)
-                self._look_again()
-                return
-            await asyncio.sleep(min(0.5 * 2 ** (crashes - 1), LONGEST_PAUSE_S))
-            try:
-                await stage.start()
-            except RuntimeError as error:
-                log.error("the %s stage did not come back: %s", name, error)
-            else:
-                self.restarts[name] = self.restarts.get(name, 0) + 1
-                log.info("the %s stage is back", name)
-                self._look_again()
-                return
-
-    def _look_again(self) -> None:
-        """Rouse those that wait for a stage: one is back, or will not come."""
-        self._back.set()
-        self._back = asyncio.Event()
+            self.revival.begin(stage)
 
     async def _until_up(self, request: ResponseRequest | SpeechRequest, began: float) -> None:
         """Wait for the stages that a request needs, as long as its patience since it ``began``; then
@@ -268,12 +222,10 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         while down := [stage.name for stage in self._needed(request) if not stage.up]:
             left = began + request.patience - loop.time()
-            if left <= 0 or any(name in self.given_up for name in down):
+            if left <= 0 or any(name in self.revival.given_up for name in down):
                 what = f"the {', '.join(down)} stage is not up"
                 raise NotReady(f"The server is not ready: {what}. Try again in a moment.")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._back.wait()
+            await self.revival.change(left)
 
     # ---- what faces call
 
