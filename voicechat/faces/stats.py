@@ -25,7 +25,7 @@ _STATS = Operation(
     "How the server is doing",
     {200: Reply("Its figures.", {JSON: {"type": "object"}})},
     errors=(400,),
-    query={"lag_seconds": _SECONDS},
+    query={"lag_seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": PERIOD * KEPT}},
 )
 _PROFILE = Operation(
     "Where the time goes in the next seconds; only where the server allows it",
