@@ -50,7 +50,8 @@ def test_the_base_is_made_in_a_clean_root(tmp_path: Path) -> None:
     for name in ("resolv.conf", "hosts"):
         shutil.copy(f"/etc/{name}", root / "etc" / name)
     (base,) = runs_of("base")
-    done = subprocess.run(["chroot", str(root), "/bin/sh", "-c", base], capture_output=True, text=True, timeout=900)
+    chroot = needed.program("chroot")
+    done = subprocess.run([chroot, str(root), "/bin/sh", "-c", base], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=DEPLOY.parent, capture_output=True, check=True).stdout
     for name in filter(None, tracked.decode().split("\0")):
@@ -60,10 +61,10 @@ def test_the_base_is_made_in_a_clean_root(tmp_path: Path) -> None:
     subprocess.run(["chown", "-R", "10001", str(root / "opt" / "voicechat")], check=True)
     command = ". scripts/environment.sh && find_python && curl --version && gcc --version && touch /data/it"
     done = subprocess.run(
-        ["chroot", "--userspec=10001", str(root), "/bin/bash", "-c", f"cd /opt/voicechat && {command}"],
+        [chroot, "--userspec=10001", str(root), "/bin/bash", "-c", f"cd /opt/voicechat && {command}"],
         env={"HOME": "/home/voicechat", "PATH": "/usr/local/bin:/usr/bin:/bin"}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "/usr/bin/python3" in done.stdout
-    refused = subprocess.run(["chroot", "--userspec=10001", str(root), "/bin/touch", "/opt/it"], capture_output=True)
+    refused = subprocess.run([chroot, "--userspec=10001", str(root), "/bin/touch", "/opt/it"], capture_output=True)
     assert refused.returncode != 0, "it is nobody's but root's"
