@@ -118,6 +118,17 @@ def test_marked_parts_of_a_joined_sound_lie_where_they_are() -> None:
         assert abs(span.start_s - start) < 0.5 and abs(span.end_s - end) < 0.5
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_short_marked_part_of_a_longer_sound_lies_where_it_is(seed: int) -> None:
+    """Of the windows that see it most lie mostly beside it: what is there says nothing of how clear the mark is."""
+    before, after = speech(3.0 + seed / 2, 20 + seed), speech(3.0, 30 + seed)
+    part = mark(speech(6.0, 40 + seed))[2 * PCM_RATE : 5 * PCM_RATE]
+    spans = detect(np.concatenate([before, part, after]), [KEY], PCM_RATE, [PAYLOAD]).spans
+    assert [span.payload for span in spans] == [PAYLOAD]
+    start = 3.0 + seed / 2
+    assert abs(spans[0].start_s - start) < 0.3 and abs(spans[0].end_s - start - 3.0) < 0.3
+
+
 def test_a_sum_of_random_signs_with_fixed_sound_is_normal() -> None:
     """One place, no search: z of many keys against its distribution (Kolmogorov's distance, its 0.1 % bound)."""
     seen = contrasts_of(9)[1 : 4 * 128 : 4, 0]

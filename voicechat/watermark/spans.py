@@ -19,6 +19,7 @@ from voicechat.watermark.search import Found
 
 _APART_STEPS = 4
 """Two windows whose patterns lie further apart than this are of two sounds."""
+_ROUNDS = 3
 _BRIDGED_S = 4.0
 """A stretch goes on over so long a pause without a find."""
 
@@ -88,8 +89,11 @@ class Track:
         agree, size = np.array(self.agree), np.array(self.size)
         if not len(agree) or size.sum() <= 0:
             return (0.0, 0.0)
-        balance = agree - max(0.02, agree.sum() / size.sum()) / 2 * size
-        first, last = _richest(balance)
+        first, last = 0, len(agree) - 1
+        for _ in range(_ROUNDS):  # how clear the mark is shows within its bounds, not where there is none
+            inside = slice(first, last + 1)
+            clear = max(0.02, agree[inside].sum() / max(size[inside].sum(), 1e-9))
+            first, last = _richest(agree - clear / 2 * size)
         return self._seconds(first - 0.5), self._seconds(last + 0.5)
 
     def _seconds(self, row: float) -> float:
