@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicechat.contract.sound import PCM_RATE, Pcm
-from voicechat.watermark.embed import DELAY_SAMPLES, Embedder
+from voicechat.watermark.embed import DELAY_SAMPLES, Embedder, _weights
 from voicechat.watermark.keys import Key
+from voicechat.watermark.pattern import ROWS, Pattern
 
 KEY = Key(bytes(range(32)))
 
@@ -43,6 +44,22 @@ def test_the_result_does_not_depend_on_how_the_sound_was_cut(length: int, cuts: 
         assert 0 <= taken - given_back <= DELAY_SAMPLES
     out.append(embedder.finish())
     assert np.array_equal(np.concatenate(out), _marked(sound))
+
+
+def test_it_is_the_sum_of_frames_that_were_each_worked_on_alone() -> None:
+    """The definition, a frame of 20 ms after another: gains of its row's signs, and only what they add."""
+    sound = np.concatenate([_hum(0.4), np.zeros(1000, np.int16), _hum(0.3, level=1.0)])
+    padded = np.concatenate([np.zeros(240), sound, np.zeros(720)])
+    signs, window = Pattern.of(KEY).marked(0xACE1).astype(np.float64), np.sin(np.pi * (np.arange(480) + 0.5) / 480)
+    added = np.zeros(len(padded))
+    for number, at in enumerate(range(0, len(padded) - 479, 240)):
+        frame = padded[at : at + 480]
+        gain = np.exp(_weights() @ signs[number // 2 % ROWS]) - 1
+        difference = np.fft.irfft(np.fft.rfft(frame * window) * gain, 480) * window
+        room, loudest = 32767 - np.abs(frame).max(), np.abs(difference).max()
+        added[at : at + 480] += difference * min(1.0, room / loudest if loudest else 1.0)
+    expected = np.clip(np.rint(padded + added), -32768, 32767)[240 : 240 + len(sound)]
+    assert np.array_equal(_marked(sound), expected)
 
 
 @pytest.mark.parametrize("length", [0, 1, 239, 240, 241, 479, 480, 481, 24_000])

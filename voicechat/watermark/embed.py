@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from voicechat.contract.sound import PCM_RATE, Pcm
 from voicechat.watermark.keys import Key
@@ -30,12 +31,13 @@ class Embedder:
 
     Sound is taken in frames of 20 ms, one each 10 ms; in each the bands' gains are moved by the tiles' signs, and only
     the difference is added to the sound, so that where nothing sounds nothing is added, to the bit. Every frame is
-    worked on alone and whole, so that the result does not depend on how the sound was cut into pieces.
+    worked on alone and whole, so that the result does not depend on how the sound was cut into pieces; but all frames
+    of a piece at once: a server marks the sound of hundreds of callers on one processor.
     """
 
     def __init__(self, key: Key, payload: int) -> None:
         """Raises ``ValueError`` unless ``payload`` is in [0, 65536)."""
-        self._signs = _signs(key, payload)
+        self._gains = _gains(key, payload)
         self._input = np.zeros(_HOP, np.int16)  # the first frame begins before the sound: half of it is nothing
         self._tail: Doubles = np.zeros(_HOP)
         self._frames = 0
@@ -61,42 +63,35 @@ class Embedder:
         return rest[:owed]
 
     def _advance(self, pcm: Pcm) -> Pcm:
+        """The first half of a frame's time is complete with it; of the very first frame it lies before the sound."""
         sound = np.concatenate([self._input, pcm])
         count = max(0, (len(sound) - _FRAME) // _HOP + 1)
-        made = [self._frame(sound[i * _HOP : i * _HOP + _FRAME]) for i in range(count)]
         self._input = sound[count * _HOP :].copy()
-        if not made:
+        if not count:
             return np.zeros(0, np.int16)
-        out = np.concatenate(made)
+        frames = sliding_window_view(sound, _FRAME)[: count * _HOP : _HOP].astype(np.float64)
+        rows = np.arange(self._frames, self._frames + count) // _FRAMES_OF_A_ROW % ROWS
+        difference = _difference(frames, self._gains[rows])
+        ready = difference[:, :_HOP].copy()
+        ready[0] += self._tail
+        ready[1:] += difference[:-1, _HOP:]
+        self._tail = difference[-1, _HOP:].copy()
+        made: Pcm = np.clip(np.rint(frames[:, :_HOP] + ready), -_FULL - 1, _FULL).astype(np.int16)
+        out = made[0 if self._frames else 1 :].reshape(-1)
+        self._frames += count
         self._owed -= len(out)
         return out
 
-    def _frame(self, frame: Pcm) -> Pcm:
-        """The first half of a frame's time is complete with it; of the very first frame it lies before the sound."""
-        number = self._frames
-        self._frames += 1
-        difference = self._difference(frame, number)
-        ready = self._tail + difference[:_HOP]
-        self._tail = difference[_HOP:]
-        if number == 0:
-            return np.zeros(0, np.int16)
-        pcm: Pcm = np.clip(np.rint(frame[:_HOP] + ready), -_FULL - 1, _FULL).astype(np.int16)
-        return pcm
 
-    def _difference(self, frame: Pcm, number: int) -> Doubles:
-        """What is added to a frame, float64 ``[480]``."""
-        if not frame.any():
-            return np.zeros(_FRAME)
-        sound = frame.astype(np.float64)
-        spectrum = np.fft.rfft(sound * _window())
-        signs = self._signs[number // _FRAMES_OF_A_ROW % ROWS]
-        gain = np.exp(_weights() @ signs) - 1.0
-        difference: Doubles = np.fft.irfft(spectrum * gain, _FRAME) * _window()
-        room = _FULL - np.abs(sound).max()
-        loudest = np.abs(difference).max()
-        if loudest > room:
-            difference *= room / loudest
-        return difference
+def _difference(frames: Doubles, gains: Doubles) -> Doubles:
+    """What is added to each frame, float64 ``[n, 480]``; ``gains`` ``[n, bins]``: of what is there. Nothing to silence,
+    and never so much that the sum would be clipped."""
+    difference: Doubles = np.fft.irfft(np.fft.rfft(frames * _window()) * gains, _FRAME) * _window()
+    room = _FULL - np.abs(frames).max(axis=1)
+    loudest = np.abs(difference).max(axis=1)
+    too_loud = loudest > room
+    difference[too_loud] *= (room[too_loud] / loudest[too_loud])[:, None]
+    return difference
 
 
 @functools.cache
@@ -115,5 +110,7 @@ def _weights() -> Doubles:
 
 
 @functools.lru_cache(maxsize=16)
-def _signs(key: Key, payload: int) -> Doubles:
-    return Pattern.of(key).marked(payload).astype(np.float64)
+def _gains(key: Key, payload: int) -> Doubles:
+    """What is added of every bin in each row of the pattern: float64 ``[ROWS, bins]``."""
+    signs = Pattern.of(key).marked(payload).astype(np.float64)
+    return np.stack([np.exp(_weights() @ row) - 1.0 for row in signs])
