@@ -39,9 +39,14 @@ class Qwen3OmniThinker(Senses, Qwen3OmniMoeThinkerForConditionalGeneration):
         self.make_room(vllm_config)
         model_config = vllm_config.model_config
         self.folder = model_config.model
-        layer = model_config.hf_config.talker_config.accept_hidden_layer
-        self.language_model.model.aux_hidden_state_layers = (layer,)
         self.middle = torch.zeros_like(self.kept)
+        layer = model_config.hf_config.talker_config.accept_hidden_layer
+        layers = self.language_model.model.layers
+        behind = layers[layer] if layer < len(layers) else self.language_model.model.norm
+        behind.register_forward_pre_hook(self._keep_middle)
+        images = getattr(self, "deepstack_input_embeds", None)
+        if images and images[0].is_meta:  # 0.26, where no images are taken: there is no buffer to add from
+            self.deepstack_input_embeds = None
 
     def forward(
         self,
@@ -53,10 +58,15 @@ class Qwen3OmniThinker(Senses, Qwen3OmniMoeThinkerForConditionalGeneration):
     ) -> Any:
         """As vLLM's. What rows need is written into buffers, inside CUDA graphs too."""
         inputs_embeds = self.embedded(input_ids, inputs_embeds)
-        count = inputs_embeds.shape[0]
-        hidden, (middle,) = super().forward(input_ids, positions, intermediate_tensors, inputs_embeds, **kwargs)
-        self.middle[:count].copy_(middle)
-        return hidden
+        return super().forward(input_ids, positions, intermediate_tensors, inputs_embeds, **kwargs)
+
+    def _keep_middle(self, module: Any, given: tuple[Any, ...]) -> None:
+        """What goes into the layer behind the middle one: hidden states, and what is added to them.
+
+        vLLM gives middle layers' states out by itself too, but in 0.26 not those of this model.
+        """
+        hidden, residual = given[-2:]
+        self.middle[: len(hidden)].copy_(hidden + residual)
 
     def rows(self, count: int) -> Tensor:
         """Hidden rows ``[count, width]`` of the step that ran."""
