@@ -108,19 +108,27 @@ class ChatClient:
         """Ask one question, ``content`` as in a message, and take the spoken answer in as it comes."""
         if self.voice is None:
             await self.look()
-        body: dict[str, Any] = {
+        body = {
             "model": self.model,
             "messages": [{"role": "user", "content": content}],
             "modalities": ["text", "audio"],
-            "audio": {"voice": self.voice, "format": "pcm16"},
             "stream": True,
-            "latency_first": latency_first,
-            "include_details": True,
+            **self._own_fields(latency_first, max_tokens),
         }
         if max_tokens is not None:
             body["max_tokens"] = max_tokens
         async with self._post("/v1/chat/completions", body, timeout_s) as (response, sent):
             return await self._take(response, sent)
+
+    def _own_fields(self, latency_first: bool, max_tokens: int | None) -> dict[str, Any]:
+        """What this kind of server is asked beside what all of them are."""
+        audio = {"voice": self.voice, "format": "pcm16"}
+        return {"audio": audio, "latency_first": latency_first, "include_details": True}
+
+    def _parts(self, chunk: dict[str, Any], delta: dict[str, Any]) -> tuple[str | None, str | None]:
+        """Text and sound (base64) of an event's choice."""
+        audio = delta.get("audio") or {}
+        return audio.get("transcript") or delta.get("content"), audio.get("data")
 
     async def speak(self, text: str, *, voice: str, latency_first: bool, seed: int, timeout_s: float) -> Pcm:
         """Have a text spoken through ``/v1/audio/speech``: int16 ``[n]`` at 24 kHz."""
@@ -163,11 +171,11 @@ class ChatClient:
                 _take_details(reply, chunk)
                 for choice in chunk["choices"]:
                     reply.finish_reason = choice.get("finish_reason") or reply.finish_reason
-                    audio = choice["delta"].get("audio") or {}
-                    if text := audio.get("transcript") or choice["delta"].get("content"):
+                    text, data = self._parts(chunk, choice["delta"])
+                    if text:
                         texts.append(text)
                         reply.first_text_s = reply.first_text_s or arrival - sent
-                    if data := audio.get("data"):
+                    if data:
                         sound = np.frombuffer(base64.b64decode(data, validate=True), "<i2")
                         sounds.append(sound)
                         reply.chunks.append((arrival - sent, len(sound) / PCM_RATE))

@@ -19,6 +19,7 @@ import uvloop
 from voicechat.bench.askers import SOUND_RATE, Asker, LineAsker, RestAsker
 from voicechat.bench.chat_client import ChatClient
 from voicechat.bench.loop import Outcome, closed_loop
+from voicechat.bench.omni_client import OmniClient
 from voicechat.bench.realtime_ws import WsLine
 from voicechat.bench.turn import Question, Turn
 from voicechat.faces.looplag import LoopLag
@@ -27,13 +28,15 @@ USERS_EACH = 16
 """Users of one process, where there are processors enough."""
 FRAME_S = 0.04
 """Seconds of sound in one message of a user over WebSocket."""
+CLIENTS: dict[str, type[ChatClient]] = {"voicechat": ChatClient, "vllm-omni": OmniClient}
 CORES_EACH = 4
 """Of so many cores, one may be taken up by users."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserPlan:
-    """What users do. ``sounds``: over WebSocket, each question spoken."""
+    """What users do. ``sounds``: over WebSocket, each question spoken. ``server``: whose words it speaks, of
+    :data:`CLIENTS`."""
 
     transport: str
     base: str
@@ -42,6 +45,7 @@ class UserPlan:
     silence_ms: int
     timeout_s: float
     sounds: dict[str, Any] = field(default_factory=dict)
+    server: str = "voicechat"
 
 
 def process_count(users: int) -> int:
@@ -120,7 +124,7 @@ async def open_askers(plan: UserPlan, count: int) -> AsyncIterator[list[Asker]]:
     """``count`` users of this process."""
     limits = aiohttp.ClientTimeout(total=None, sock_connect=60)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=limits) as http:
-        client = ChatClient(http, plan.base, api_key=plan.api_key)
+        client = CLIENTS[plan.server](http, plan.base, api_key=plan.api_key)
         model = await client.look()
         if plan.transport == "rest":
             rest = RestAsker(client, latency_first=True, max_tokens=plan.max_tokens, timeout_s=plan.timeout_s)
