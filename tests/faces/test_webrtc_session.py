@@ -7,7 +7,8 @@ import pytest
 
 from tests.cascade_double import DoubleCascade
 from tests.speech import silence, voice
-from voicechat.contract.errors import Overloaded, StageFailed
+from voicechat.contract.errors import NotReady, Overloaded, StageFailed
+from voicechat.realtime.replies import PATIENCE_S
 
 
 async def test_a_turn_and_its_reply(make_bench):
@@ -140,6 +141,30 @@ async def test_failing_ears_are_told(make_bench):
     event = await bench.until("conversation.item.input_audio_transcription.failed")
     assert (event["error"]["code"], event["error"]["message"]) == ("stage_failed", "the ears are down")
     assert not bench.cascade.requests
+
+
+async def test_a_turn_waits_for_ears_that_come_back(make_bench, monkeypatch):
+    """Its reply too has the patience to wait for a stage."""
+    monkeypatch.setattr("voicechat.faces.realtime_shell._EARS_PAUSE_S", 0.01)
+    bench = make_bench(DoubleCascade(fail_transcribe=NotReady("the ears are not up")))
+    await bench.run(np.concatenate([silence(0.5), voice(0.6), silence(0.7)]))
+    assert not bench.all("conversation.item.input_audio_transcription.failed")
+    bench.cascade.fail_transcribe = None
+    await bench.until("output_audio_buffer.stopped")
+    assert bench.all("response.done")[0]["response"]["status"] == "completed"
+    assert bench.cascade.requests[0].patience == PATIENCE_S
+
+
+async def test_a_session_learns_that_the_server_goes_down(make_bench):
+    """And the reply that is being spoken goes on."""
+    bench = make_bench()
+    await bench.run(np.concatenate([silence(0.5), voice(0.6), silence(0.7)]))
+    await bench.until("response.created")
+    bench.session.going_down()
+    await bench.until("output_audio_buffer.stopped")
+    (error,) = [event["error"] for event in bench.all("error")]
+    assert (error["type"], error["code"]) == ("server_error", "session_expired")
+    assert bench.all("response.done")[0]["response"]["status"] == "completed"
 
 
 @pytest.mark.parametrize(
