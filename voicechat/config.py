@@ -251,6 +251,10 @@ class EarsSettings(Section):
     max_batch: int = Field(default=16, ge=1, description="sounds heard together, on GPUs")
     gpu: int = Field(default=0, ge=0, description="number of their GPU, on GPUs")
     gpu_memory_mb: int = Field(default=2048, ge=512, description="all that they may take of their GPU")
+    max_file_mb: int = Field(default=512, ge=1, description="largest file of /v1/audio/transcriptions")
+    max_file_minutes: float = Field(default=480.0, gt=0, description="longest sound in such a file")
+    max_files: int = Field(default=4, ge=1, description="such files inside at once, those that still come included")
+    max_upload_s: float = Field(default=600.0, gt=0, description="seconds in which such a file must have come")
 
 
 class Settings(Section):

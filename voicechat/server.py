@@ -31,6 +31,7 @@ from voicechat.faces.keys import KeyLimits, KeyRing, KeysError
 from voicechat.faces.looplag import LoopLag
 from voicechat.faces.metrics import METRICS, Status
 from voicechat.faces.tracing import Tracer
+from voicechat.faces.transcriptions import FileLimits
 from voicechat.marking import keys_to_check
 from voicechat.media.detectors import Detectors
 from voicechat.media.rtc import PeerSettings
@@ -267,6 +268,12 @@ def make_app(
         max_audio_seconds=server.max_audio_seconds,
         max_body_bytes=server.max_body_mb << 20,
         max_realtime_sessions=server.max_sessions,
+        files=FileLimits(
+            max_bytes=settings.ears.max_file_mb << 20,
+            max_seconds=settings.ears.max_file_minutes * 60,
+            max_files=settings.ears.max_files,
+            upload_s=settings.ears.max_upload_s,
+        ),
         detectors=detectors,
         realtime_limits=limits,
         signer=signer,

@@ -50,6 +50,8 @@ class Transcription(msgspec.Struct, frozen=True, array_like=True):
     no_speech: float = 0.0
     words: tuple[HeardWord, ...] = ()
     tokens: tuple[HeardToken, ...] = ()
+    written: int = 0
+    """Tokens of the text."""
 
 
 class EarsFacts(msgspec.Struct, frozen=True, array_like=True):

@@ -20,6 +20,7 @@ from voicechat.faces.limits import Accounts
 from voicechat.faces.metered import Metered
 from voicechat.faces.speech import SpeechFace
 from voicechat.faces.tracing import Tracer, request_middleware
+from voicechat.faces.transcriptions import FileLimits, TranscriptionFace
 from voicechat.media.decode import MAX_BYTES
 from voicechat.media.detectors import Detectors
 from voicechat.realtime.session import SessionLimits
@@ -57,6 +58,8 @@ class FaceSettings:
     """How long the reader of a stream may stand still before it is dropped."""
     max_realtime_sessions: int = 32
     """Most live realtime sessions, those over WebRTC included, for a new one to be taken over WebSocket."""
+    files: FileLimits = field(default_factory=FileLimits)
+    """Of files that are transcribed."""
     media_threads: int = 2
     """Threads that decode and encode sound."""
     signer: FileSigner | None = None
@@ -137,6 +140,13 @@ def create_app(
     ChatFace(cascade, store, app[WORKERS], limits, settings.signer).setup(app)
     signer = settings.signer if settings.sign_speech else None
     SpeechFace(cascade, app[WORKERS], write_timeout_s=settings.write_timeout_s, signer=signer).setup(app)
+    TranscriptionFace(
+        cascade,
+        settings.files,
+        silero=settings.detectors.silero if settings.detectors is not None else None,
+        in_conversation=lambda: accounts.everybody.live_sessions > 0,
+        write_timeout_s=settings.write_timeout_s,
+    ).setup(app)
     client_secrets.setup(app, cascade)
     realtime = realtime_ws.WsSettings(
         limits=settings.realtime_limits,

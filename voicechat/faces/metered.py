@@ -7,9 +7,10 @@ Who asks is known by the context in which :meth:`Metered.respond` is called: the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import fields
 from typing import Any
@@ -21,6 +22,7 @@ from voicechat.contract.events import AudioDelta, Event, Finished, Heard, StageT
 from voicechat.contract.hearing import PLAIN, HearingOptions, Transcription
 from voicechat.contract.requests import ResponseRequest, SpeechRequest
 from voicechat.contract.sound import EARS_RATE, PCM_RATE, EarsPcm
+from voicechat.faces.errors import too_many
 from voicechat.faces.limits import Account
 from voicechat.faces.metrics import Metrics
 from voicechat.faces.tracing import ResponseSpans, Tracer, current_span
@@ -106,6 +108,23 @@ class Metered:
         if not options.background:
             self.listened(len(pcm) / EARS_RATE)
         return heard
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """While a file is heard: it counts as a reply that is live.
+
+        Raises :class:`~voicechat.faces.errors.ApiError` if its caller has too many, or has used up its sound.
+        """
+        accounts = _CALLERS.get()
+        for account in accounts:
+            if (refusal := account.reply(self.clock())) is not None:
+                self.metrics.rejections.labels(refusal.what).inc()
+                raise too_many(refusal.message, refusal.wait, what=refusal.what)
+        self.count(accounts, 1)
+        try:
+            yield
+        finally:
+            self.count(accounts, -1)
 
     def listened(self, seconds: float) -> None:
         """So much sound has been heard for whoever asks in this context."""

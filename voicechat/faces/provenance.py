@@ -7,10 +7,9 @@ on.
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,18 +33,16 @@ from voicechat.faces.operation import (
     struct,
     whole,
 )
+from voicechat.faces.upload import ROOM, in_time, too_large, unless_gone, write_part
 
 PATH = "/v1/content_provenance_checks"
 MARK_TYPE = "voicechat_watermark"
-_PIECE = 256 << 10
-_ROOM = 64 << 10
-"""Bytes of a multipart body around its file."""
 
 
 class FileChecker(Protocol):
     """Looks into files."""
 
-    async def check(self, path: Path) -> Provenance:
+    def check(self, path: Path) -> Coroutine[Any, Any, Provenance]:
         """Raises :class:`CannotCheck`; may be cancelled."""
 
 
@@ -130,8 +127,8 @@ class ProvenanceFace:
         if request.content_type != "multipart/form-data":
             message = "Send the file as multipart/form-data, in the field 'file'."
             raise ApiError(415, message, code="unsupported_content_type")
-        if (request.content_length or 0) > self._limits.max_bytes + _ROOM:
-            raise self._too_large()
+        if (request.content_length or 0) > self._limits.max_bytes + ROOM:
+            raise too_large(self._limits.max_bytes)
         if self._inside >= self._limits.max_checks:
             message = "As many files are being checked as may be. Try again in a moment."
             raise ApiError(503, message, kind=SERVER, code="overloaded", headers={"Retry-After": "5"})
@@ -139,20 +136,11 @@ class ProvenanceFace:
         try:
             with tempfile.TemporaryDirectory(prefix="voicechat-check-") as folder:
                 path = Path(folder) / "file"
-                await self._receive_in_time(request, path)
+                await in_time(self._receive(request, path), self._limits.upload_s)
                 found = await self._check(self._checker, request, path)
         finally:
             self._inside -= 1
         return json_response(self._answer(found))
-
-    async def _receive_in_time(self, request: web.Request, path: Path) -> None:
-        try:
-            async with asyncio.timeout(self._limits.upload_s):
-                await self._receive(request, path)
-        except TimeoutError:
-            message = f"The file did not come in time: it may take {self._limits.upload_s:g} s."
-            # RFC 9110, section 15.5.9
-            raise ApiError(408, message, param="file", code="timeout", headers={"Connection": "close"}) from None
 
     async def _receive(self, request: web.Request, path: Path) -> None:
         """The field ``file``, written to ``path``."""
@@ -165,41 +153,20 @@ class ProvenanceFace:
                 if found:
                     raise ApiError(400, "One file is checked at a time.", param="file", code="invalid_value")
                 found = True
-                await self._write(part, path)
+                await write_part(part, path, self._limits.max_bytes)
         except ValueError as error:
             raise ApiError(400, f"The multipart body is malformed: {error}", code="invalid_body") from None
         if not found:
             message = "Missing required parameter: 'file'."
             raise ApiError(400, message, param="file", code="missing_required_parameter")
 
-    async def _write(self, part: BodyPartReader, path: Path) -> None:
-        size = 0
-        with path.open("wb") as file:
-            while piece := await part.read_chunk(_PIECE):
-                size += len(piece)
-                if size > self._limits.max_bytes:
-                    raise self._too_large()
-                await asyncio.to_thread(file.write, piece)
-        if not size:
-            raise ApiError(400, "The file is empty.", param="file", code="no_audio")
-
     async def _check(self, checker: FileChecker, request: web.Request, path: Path) -> Provenance:
         """Gives up when the caller does: a long file would else keep others waiting for nobody."""
-        checking = asyncio.create_task(checker.check(path))
         try:
-            while not (await asyncio.wait({checking}, timeout=self._limits.disconnect_poll_s))[0]:
-                if request.transport is None or request.transport.is_closing():
-                    raise ApiError(400, "The caller went away.")  # which nobody hears
-            return await checking
+            return await unless_gone(request, checker.check(path), self._limits.disconnect_poll_s)
         except CannotCheck as reason:
             status = 413 if reason.code == "too_large" else 400
             raise ApiError(status, str(reason), param="file", code=reason.code) from None
-        finally:
-            checking.cancel()
-
-    def _too_large(self) -> ApiError:
-        message = f"The file is too large: at most {self._limits.max_bytes >> 20} MiB are checked."
-        return ApiError(413, message, param="file", code="too_large")
 
     def _answer(self, found: Provenance) -> dict[str, Any]:
         return {

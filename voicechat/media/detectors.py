@@ -27,7 +27,7 @@ class Detectors:
     :meth:`close` ends the threads."""
 
     def __init__(self, silero: Silero, smart_turn: SmartTurn, few: int = FEW, policy: VadPolicy | None = None) -> None:
-        self._silero = silero
+        self._silero = self.silero = silero
         self._policy = policy
         self._queue = SileroQueue(silero)
         self._smart_turn = smart_turn

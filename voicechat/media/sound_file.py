@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import av
@@ -25,7 +25,9 @@ FOREIGN_FORMATS = (
 _BAD_SHARE = 0.1
 
 
-def read_sound(path: Path, *, foreign: bool, rate: int = PCM_RATE, max_s: float = math.inf) -> Iterator[Pcm]:
+def read_sound(
+    path: Path, *, foreign: bool, rate: int = PCM_RATE, max_s: float = math.inf
+) -> Generator[Pcm, None, None]:
     """int16 mono ``[n]`` at ``rate`` Hz of a file's first sound. ``foreign``: it is a stranger's, so that only
     :data:`FOREIGN_FORMATS` are opened. ``max_s``: seconds of sound it may hold; no more are decoded, for a small file
     may hold days.

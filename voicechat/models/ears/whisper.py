@@ -199,6 +199,7 @@ class Ears:
             said.no_speech,
             words if options.words else (),
             tokens if options.tokens else (),
+            len(said.tokens),
         )
 
     def _aligned(
@@ -247,7 +248,7 @@ def settled_hearing(heard: Transcription, pcm: Pcm) -> Transcription:
         return heard
     timed = tuple(heard.words[index] for index in left) if len(heard.words) == len(words) else ()
     text = joint.join(words[index] for index in left)
-    return Transcription(text, heard.language, heard.log_probability, heard.no_speech, timed)
+    return Transcription(text, heard.language, heard.log_probability, heard.no_speech, timed, (), heard.written)
 
 
 def joined(parts: list[Transcription]) -> Transcription:
@@ -260,4 +261,5 @@ def joined(parts: list[Transcription]) -> Transcription:
         min(part.no_speech for part in parts),
         tuple(word for part in parts for word in part.words),
         tuple(token for part in parts for token in part.tokens),
+        sum(part.written for part in parts),
     )

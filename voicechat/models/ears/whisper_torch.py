@@ -207,7 +207,7 @@ class TorchEars:
         text = str(self._tokenizer.decode([token for token in said.tokens if token < self._end])).strip()
         if piece.short and (len(said.tokens) > piece.tokens or doubtful(text)):
             return None
-        return Transcription(text, language, said.log_probability, said.no_speech)
+        return Transcription(text, language, said.log_probability, said.no_speech, written=len(said.tokens))
 
     def features(self, pieces: Sequence[_Piece]) -> torch.Tensor:
         """Features of pieces, ``[batch, mels, frames]``, as long as the longest window, rounded up to the grid.
