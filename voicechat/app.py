@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 from voicechat import gpus
 from voicechat.assemble import AssembledPaths
+from voicechat.brain.ears import RemoteEars, RemoteEarsOptions
 from voicechat.brain.stage import BrainOptions, BrainStage
 from voicechat.cascade.chunks import ChunkPolicy
 from voicechat.cascade.coordinator import Coordinator
@@ -16,9 +18,13 @@ from voicechat.cascade.stage import Stage, StageLike
 from voicechat.config import ChunkSettings, Settings
 from voicechat.contract.cascade import ModelInfo, Watermark
 from voicechat.contract.family import Facts
+from voicechat.contract.hearing import EarsFacts, HearingOptions
 from voicechat.contract.pool import Pool, PoolSpec
 from voicechat.contract.sound import EARS_RATE, MIN_SPEED, PCM_RATE
 from voicechat.marking import own_key, own_mark
+from voicechat.models.ears.folder import ears_facts
+from voicechat.models.ears.refusal import check_options
+from voicechat.models.ears.whisper import settled_hearing
 from voicechat.stages import ears, keeper, talker, thinker, voicebox
 from voicechat.stages.ears import EarsConfig, EarsSpec
 
@@ -43,8 +49,9 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
     helpers: dict[str, Callable[..., StageLike]] = {}
     if (keeping := gpus.keeper_config(settings, spec, level)) is not None:
         helpers["keeper"] = functools.partial(Stage, "keeper", keeper.run, (keeping,))
+    info = model_info(settings, facts, own_mark(settings) if mark else None)
     return Coordinator(
-        model_info(settings, facts, own_mark(settings) if mark else None),
+        dataclasses.replace(info, ears=hearing_facts(settings, paths)),
         Pool(spec, create=True),
         {
             **helpers,
@@ -63,6 +70,17 @@ def build(settings: Settings, paths: AssembledPaths) -> Coordinator:
         step_samples=facts.step_samples,
         step_bytes=facts.step_bytes,
     )
+
+
+def hearing_facts(settings: Settings, paths: AssembledPaths) -> EarsFacts:
+    """What the ears can. Raises ValueError for a folder that holds none, or a language that they don't know."""
+    if settings.ears.url is not None:
+        assert settings.ears.model is not None
+        return EarsFacts(settings.ears.model, translates=True, words=True)
+    facts = ears_facts(paths.ears)
+    if settings.ears.language is not None:
+        check_options(facts, HearingOptions(settings.ears.language))
+    return facts
 
 
 def marking(settings: Settings) -> voicebox.Mark | None:
@@ -88,7 +106,9 @@ def thinking(
         made["thinker"] = functools.partial(Stage, "thinker", thinker.run, (config,))
     else:
         made["thinker"] = functools.partial(BrainStage, brain_options(settings, paths.facts.system_prompt))
-    if settings.brain.url is not None or settings.ears_on_gpu:
+    if settings.ears.url is not None:
+        made["ears"] = functools.partial(RemoteEars, remote_ears(settings), spec, settled_hearing)
+    elif settings.brain.url is not None or settings.ears_on_gpu:
         hearing = EarsConfig(ears=ears_spec(settings, paths), pool=spec, log_level=level)
         made["ears"] = functools.partial(Stage, "ears", ears.run, (hearing,))
     return made
@@ -214,7 +234,7 @@ def thinker_config(settings: Settings, paths: AssembledPaths, spec: PoolSpec, le
         family=settings.model.family,
         model=dict(facts.thinker),
         rows_begin=facts.rows.begin if facts.rows is not None else "predicting",
-        ears=None if settings.ears_on_gpu else ears_spec(settings, paths),
+        ears=None if settings.ears_on_gpu or settings.ears.url is not None else ears_spec(settings, paths),
         pool=spec,
         max_num_seqs=mine.max_num_seqs,
         max_model_len=mine.max_model_len,
@@ -231,11 +251,22 @@ def thinker_config(settings: Settings, paths: AssembledPaths, spec: PoolSpec, le
     )
 
 
+def remote_ears(settings: Settings) -> RemoteEarsOptions:
+    """Where the ears are, and how they are asked; there must be some."""
+    mine = settings.ears
+    assert mine.url is not None
+    assert mine.model is not None
+    return RemoteEarsOptions(
+        url=mine.url, model=mine.model, api_key=mine.api_key, language=mine.language, timeout=mine.timeout_s
+    )
+
+
 def ears_spec(settings: Settings, paths: AssembledPaths) -> EarsSpec:
     """Which ears listen, and how."""
     mine = settings.ears
     return EarsSpec(
         dir=str(paths.ears),
+        language=mine.language,
         threads=mine.threads,
         beam_size=mine.beam_size,
         compute_type=mine.compute_type,

@@ -241,6 +241,19 @@ class VoiceBoxSettings(Section):
 class EarsSettings(Section):
     """Speech to text for Thinkers that can't hear."""
 
+    model: str | None = Field(
+        default=None,
+        description="folder of a Whisper in CTranslate2's or Hugging Face's form, its size (`small`) or name on the "
+        "hub (`OWNER/NAME`), or with url the endpoint's name of it; unset: the packaged tiny.en",
+    )
+    language: str | None = Field(
+        default=None, pattern="^[a-z]{2,3}$", description="that multilingual ears hear, if nobody says; unset: found"
+    )
+    url: str | None = Field(
+        default=None, description="an OpenAI-compatible endpoint that hears instead, such as http://127.0.0.1:8001/v1"
+    )
+    api_key: str | None = Field(default=None, description="sent to url as a bearer token")
+    timeout_s: float = Field(default=60.0, gt=0, description="how long an answer of url may take")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the server's device")
     threads: int = Field(default=1, ge=1, description="of each worker")
     workers: int = Field(default=1, ge=1, description="sounds heard at once, on the CPU")
@@ -255,6 +268,17 @@ class EarsSettings(Section):
     max_file_minutes: float = Field(default=480.0, gt=0, description="longest sound in such a file")
     max_files: int = Field(default=4, ge=1, description="such files inside at once, those that still come included")
     max_upload_s: float = Field(default=600.0, gt=0, description="seconds in which such a file must have come")
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, value: str | None) -> str | None:
+        return http_address(value, "http://HOST/v1", "/audio/transcriptions")
+
+    @model_validator(mode="after")
+    def _named(self) -> EarsSettings:
+        if self.url is not None and self.model is None:
+            raise ValueError("ears.url is set, but ears.model is not")
+        return self
 
 
 class Settings(Section):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voicechat.assemble import smoothing
+from voicechat.assemble import ears_model, smoothing
 from voicechat.assemble.catalogue import (
     DETECTORS,
     DETECTORS_NAME,
@@ -16,6 +17,7 @@ from voicechat.assemble.catalogue import (
     THINKERS,
     ThinkerSource,
 )
+from voicechat.assemble.ears_model import EARS_RECIPE, is_converted, local_folder
 from voicechat.assemble.progress import Reporter
 from voicechat.assemble.sources import Fetcher, free_bytes
 from voicechat.assemble.store import (
@@ -102,8 +104,19 @@ def family_folders(settings: Settings) -> Mapping[str, Folder]:
 def _plans(settings: Settings) -> tuple[dict[str, _Plan], _Plan, _Plan]:
     data = settings.data_dir
     plans = {name: _plan(folder, data) for name, folder in family_folders(settings).items()}
-    ears = _Files(data / "ears" / EARS_NAME, EARS)
-    return plans, ears, _Files(data / "detectors" / DETECTORS_NAME, DETECTORS)
+    return plans, _ears_plan(settings), _Files(data / "detectors" / DETECTORS_NAME, DETECTORS)
+
+
+def _ears_plan(settings: Settings) -> _Plan:
+    model, folder = settings.ears.model, settings.data_dir / "ears"
+    if model is None or settings.ears.url is not None:
+        return _Files(folder / EARS_NAME, EARS)
+    source = local_folder(model)
+    if source is not None and is_converted(source):
+        return _Given(source, {}, 0)
+    if source is None and not settings.assemble.hub:
+        raise AssembleError(f"ears.model: {model} is on the hub, and assemble.hub is false")
+    return _ChosenEars(model, source, folder, settings.assemble.hub_url)
 
 
 def _plan(folder: Folder, data: Path) -> _Plan:
@@ -187,6 +200,35 @@ class _Files(_Plan):
     def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
         for artifact in self._artifacts:
             link_or_copy(fetcher.fetch(artifact), folder / artifact.name)
+
+
+class _ChosenEars(_Plan):
+    """Whisper in Hugging Face's form, converted, or what the hub has of either form."""
+
+    def __init__(self, model: str, source: Path | None, folder: Path, hub_url: str) -> None:
+        self._model, self._source, self._hub_url = model, source, hub_url
+        recipe: dict[str, Any] = {"recipe": EARS_RECIPE, "model": str(source or model)}
+        if source is not None:
+            recipe["weights"] = {
+                path.name: [path.stat().st_size, path.stat().st_mtime_ns]
+                for path in sorted(source.iterdir())
+                if path.suffix in (".safetensors", ".bin", ".json")
+            }
+        name = source.resolve().name if source is not None else model.replace("/", "--")
+        super().__init__(folder / name, recipe, 0)
+
+    def make(self, folder: Path, fetcher: Fetcher, reporter: Reporter) -> None:
+        if self._source is not None:
+            ears_model.convert(self._source, folder, reporter)
+            return
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".hub-") as downloaded:
+            ears_model.download(self._model, Path(downloaded), self._hub_url, reporter)
+            if is_converted(Path(downloaded)):
+                for path in Path(downloaded).iterdir():
+                    if path.is_file():
+                        link_or_copy(path, folder / path.name)
+            else:
+                ears_model.convert(Path(downloaded), folder, reporter)
 
 
 class _Made(_Plan):
