@@ -15,7 +15,9 @@ def make(folder: Path, english: Path) -> Path:
     vocabulary = {text: number for text, number in tokenizer["model"]["vocab"].items() if number < 50_256}
     tokenizer["model"]["vocab"] = vocabulary | {"<|unused|>": 50_256}
     added = sorted(tokenizer["added_tokens"], key=lambda token: int(token["id"]))
-    tokenizer["added_tokens"] = [token | {"id": token["id"] + 1} for token in added]
+    moved = [token | {"id": token["id"] + 1} for token in added]
+    times = [moved[-1] | {"id": 50_364 + step, "content": f"<|{step / 50:.2f}|>"} for step in range(1501)]
+    tokenizer["added_tokens"] = moved + times
     tokenizer["post_processor"] = None
     top = 51_865
     torch.manual_seed(3)

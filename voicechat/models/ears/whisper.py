@@ -176,7 +176,7 @@ class Ears:
         if (language, translate) not in self._tokenizers:
             self._tokenizers[language, translate] = Tokenizer(
                 self._model.hf_tokenizer,
-                self._model.model.is_multilingual,
+                self.facts.translates,
                 task="translate" if translate else "transcribe",
                 language=language,
             )
