@@ -90,6 +90,21 @@ class RemoteEars:
         """No process of it can write into the pool."""
         return True
 
+    @property
+    def worked(self) -> bool:
+        """It never dies of a request."""
+        return True
+
+    @property
+    def diagnosis(self) -> str | None:
+        """It never dies."""
+        return None
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """It has no standard error."""
+        return ()
+
     async def start(self) -> None:
         """Ask for silence to be heard. Raises RuntimeError if a setting is wrong; an endpoint that does not answer
         may come later."""
