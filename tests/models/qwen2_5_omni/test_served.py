@@ -51,6 +51,7 @@ class Qwen25Reference(Reference):
             return speak(**given)
 
         self.model.talker.generate = rounded
+        self.model.talker.register_forward_pre_hook(_with_mask, with_kwargs=True)
         self.codes: list[torch.Tensor] = []
         self.model.token2wav.register_forward_pre_hook(lambda _, given: self.codes.append(given[0]))
 
@@ -75,6 +76,15 @@ class Qwen25Reference(Reference):
             sound = self.model.token2wav(self.codes[-1][:, : 2 * BLOCK], facts["cond"], facts["ref_mel"])
         made: np.ndarray[Any, Any] = sound.numpy()[: BLOCK * STEP]
         return made
+
+
+def _with_mask(_: Any, given: Any, named: dict[str, Any]) -> Any:
+    """Generation of transformers 5.19 leaves out a mask of ones; without one its Talker forgets to begin the codes."""
+    if named.get("attention_mask") is None:
+        new = named["inputs_embeds"] if named.get("inputs_embeds") is not None else named["input_ids"]
+        past = named["past_key_values"].get_seq_length() if named.get("past_key_values") is not None else 0
+        named["attention_mask"] = torch.ones(1, past + new.shape[1], dtype=torch.long)
+    return given, named
 
 
 class from_our_noise:
