@@ -71,7 +71,7 @@ def _operation(model: ModelInfo) -> Operation:
     return Operation(
         "A short-lived key for a realtime session, which is to be as `session` says",
         {200: Reply("The key.", {JSON: made})},
-        errors=(400, 413),
+        errors=(400, 404, 413),
         body={JSON: asked},
         body_required=False,
         examples={"a minute": {"expires_after": {"anchor": "created_at", "seconds": 60}}},
@@ -101,7 +101,8 @@ def setup(app: web.Application, cascade: Cascade, instructions: str = "") -> Cli
             if fields.get("session") is not None:
                 config = config.updated(fields.get("session"), model)
         except ClientError as error:
-            raise ApiError(400, error.message, param=error.param, code=error.code) from None
+            status = 404 if error.code == "model_not_found" else 400
+            raise ApiError(status, error.message, param=error.param, code=error.code) from None
         secret = store.create(config, seconds, request.get(KEY))
         expires = int(secret.expires_at)
         session = config.to_dict(f"sess_{secrets.token_hex(12)}", model.name, expires)

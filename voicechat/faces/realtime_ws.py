@@ -276,20 +276,26 @@ class WsFace:
     def _config(self, request: web.Request) -> SessionConfig:
         """The settings of a new session; refuses what can't be served before the handshake."""
         query = request.query
-        if query.get("intent", "conversation") == "transcription":
-            raise ApiError(400, "There are no transcription sessions.", code="unsupported_value", param="intent")
         self._admitted.check(self._settings.max_sessions, ready=self._cascade.ready)
         model = self._cascade.model
         secret = self._secrets.find(credential(request))
         self._check_origin(request, secret is not None)
-        config = SessionConfig(self._settings.instructions, model.default_voice) if secret is None else secret.config
-        name = query.get("model")
-        if not name:
-            return config
+        intent, name = query.get("intent", "conversation"), query.get("model")
+        if intent not in ("conversation", "transcription"):
+            message = f"Invalid intent: '{intent[:64]}'. It is 'conversation' or 'transcription'."
+            raise ApiError(400, message, code="invalid_value", param="intent")
         try:
-            return config.updated({"model": name}, model)
+            if secret is None and intent == "transcription":
+                return SessionConfig.transcription_session(model, name or None)
+            config = (
+                SessionConfig(self._settings.instructions, model.default_voice) if secret is None else secret.config
+            )
+            if config.kind == "transcription":
+                return config
+            return config.updated({"model": name}, model) if name else config
         except ClientError as error:
-            raise ApiError(400, error.message, code=error.code, param="model") from None
+            status = 404 if error.code == "model_not_found" else 400
+            raise ApiError(status, error.message, code=error.code, param="model") from None
 
     def _joined(self, request: web.Request, call_id: str) -> sideband.Joinable:
         self._check_origin(request, self._secrets.find(credential(request)) is not None)

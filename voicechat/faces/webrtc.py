@@ -99,10 +99,12 @@ class CallTable:
         """Raise :class:`ApiError` if no further call is admitted now."""
         self._admitted.check(self._settings.max_sessions, ready=self._cascade.ready)
 
-    def config(self, session: object, base: SessionConfig | None = None) -> SessionConfig:
+    def config(self, session: object, base: SessionConfig | None = None, intent: str | None = None) -> SessionConfig:
         """The settings of a new call: ``base``, if there is one, with a client's ``session``. Raises
         :class:`ClientError`."""
         model = self._cascade.model
+        if base is None and intent == "transcription":
+            base = SessionConfig.transcription_session(model)
         config = base or SessionConfig(self._settings.instructions, model.default_voice)
         return config if session is None else config.updated(session, model)
 
@@ -223,8 +225,9 @@ def _create_operation(model: ModelInfo) -> Operation:
     return Operation(
         "A call over WebRTC, by an SDP offer",
         {201: Reply("The SDP answer.", {_SDP: TEXT}, {"Location": "Path of the call."})},
-        errors=(400, 401, 413, 415),
+        errors=(400, 401, 404, 413, 415),
         body=_offers(session_schema(model)),
+        query={"intent": TEXT},
     )
 
 
@@ -272,14 +275,15 @@ def setup(app: web.Application, cascade: Cascade, settings: RtcSettings) -> Call
         table.check()
         secret = app[SECRETS].find(credential(request)) if SECRETS in app else None
         try:
-            config = table.config(session, None if secret is None else secret.config)
+            config = table.config(session, None if secret is None else secret.config, request.query.get("intent"))
             call_id, answer = await table.open(offer, config)
         except BadOffer as error:
             raise ApiError(400, str(error), code="invalid_offer", param="sdp") from None
         except NoAddress as error:
             raise ApiError(503, f"{str(error).capitalize()}.", kind=SERVER, code="no_address") from None
         except ClientError as error:
-            raise ApiError(400, error.message, code=error.code, param=error.param) from None
+            status = 404 if error.code == "model_not_found" else 400
+            raise ApiError(status, error.message, code=error.code, param=error.param) from None
         location = {"Location": f"/v1/realtime/calls/{call_id}"}
         return web.Response(status=201, text=answer, content_type="application/sdp", headers=location)
 

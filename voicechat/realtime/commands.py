@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from voicechat.realtime.session import Session
 
 
+_WRITTEN = (ce.SessionUpdate, ce.AudioAppend, ce.AudioCommit, ce.AudioClear, ce.ItemDelete, ce.ItemRetrieve)
+"""What a session obeys that only writes down what is said."""
+
+
 class Commands:
     """Obeys client events; :class:`ClientError` says why one can't be obeyed, and then nothing has changed."""
 
@@ -27,6 +31,9 @@ class Commands:
     def obey(self, body: ce.Body) -> None:
         """Do what ``body`` asks for."""
         session = self._session
+        if session.config.kind == "transcription" and not isinstance(body, _WRITTEN):
+            message = "A transcription session makes no responses and takes no items; it only hears."
+            raise ClientError(message, code="unsupported_event", param="type")
         match body:
             case ce.SessionUpdate():
                 self._update(body)

@@ -145,7 +145,7 @@ class Conversation:
             raise ClientError(message, code="item_truncate_invalid_content_index", param="content_index")
         part = item.parts[content_index]
         held = _ms(part.samples)
-        if not 0 < audio_end_ms <= held:
+        if not 0 <= audio_end_ms <= held:
             message = f"Audio content of {held}ms can't be truncated at {audio_end_ms}ms."
             raise ClientError(message, param="audio_end_ms")
         return item, part

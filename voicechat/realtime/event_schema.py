@@ -150,11 +150,17 @@ _ITEM: Schema = {
         whole({**_SHOWN, "type": {"const": "function_call_output"}, "call_id": TEXT, "output": TEXT}),
     ]
 }  # fmt: skip
-_SESSION: Schema = struct(
+_CONVERSATION: Schema = struct(
     {"type": {"const": "realtime"}, "object": {"const": "realtime.session"}, "id": TEXT, "model": TEXT},
     ("type", "object", "id", "model", "audio", "instructions", "output_modalities", "expires_at"),
     more=True,
 )
+_WRITTEN: Schema = struct(
+    {"type": {"const": "transcription"}, "object": {"const": "realtime.transcription_session"}, "id": TEXT},
+    ("type", "object", "id", "audio", "expires_at"),
+    more=True,
+)
+_SESSION: Schema = {"anyOf": [_CONVERSATION, _WRITTEN]}
 _RESPONSE: Schema = whole(
     {
         "object": {"const": "realtime.response"},

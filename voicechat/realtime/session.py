@@ -8,6 +8,7 @@ dropped.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ class Session:
     ) -> None:  # fmt: skip
         self.id = session_id
         self.model = model
-        self.config = config
+        self.config = dataclasses.replace(config, begun=True)
         self.limits = limits
         self.expires_at = expires_at
         self.out = Outbox(ids)
@@ -127,8 +128,9 @@ class Session:
         self._opened = self.out.now
         self.turn.feed(Cue.CONNECT)
         self.out.send("session.created", session=self.to_dict())
-        conversation = {"id": self.replies.conversation_id, "object": "realtime.conversation"}
-        self.out.send("conversation.created", conversation=conversation)
+        if self.config.kind == "realtime":
+            conversation = {"id": self.replies.conversation_id, "object": "realtime.conversation"}
+            self.out.send("conversation.created", conversation=conversation)
         return self._out()
 
     def tick(self, now: float) -> list[Output]:

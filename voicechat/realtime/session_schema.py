@@ -115,10 +115,7 @@ def session_schema(model: ModelInfo) -> Schema:
         ("type", "retention_ratio"),
     )
     properties: dict[str, Schema] = {
-        "type": nullable(one_of(("realtime",))),
-        "object": {},
-        "id": {},
-        "expires_at": {},
+        **_named("realtime"),
         "model": nullable(text(256)),
         "instructions": nullable(text(settings.MAX_INSTRUCTIONS)),
         "voice": _voice(model),
@@ -136,7 +133,17 @@ def session_schema(model: ModelInfo) -> Schema:
         "audio": nullable(struct({"input": nullable(_input()), "output": nullable(output)})),
     }
     assert properties.keys() == set(settings.SESSION_FIELDS)
-    return struct(properties)
+    written: dict[str, Schema] = {
+        **_named("transcription"),
+        "include": nullable(array(one_of((extras.INCLUDED,)))),
+        "audio": nullable(struct({"input": nullable(_input())})),
+    }
+    assert written.keys() == set(settings.TRANSCRIPTION_FIELDS)
+    return {"anyOf": [struct(properties), struct({**written, "type": one_of(("transcription",))}, ("type",))]}
+
+
+def _named(kind: str) -> dict[str, Schema]:
+    return {"type": nullable(one_of((kind,))), "object": {}, "id": {}, "expires_at": {}}
 
 
 def response_schema(model: ModelInfo) -> Schema:

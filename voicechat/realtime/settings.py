@@ -36,6 +36,7 @@ SESSION_FIELDS = (
     "max_output_tokens", "tools", "tool_choice", "parallel_tool_calls", "tracing", "truncation", "include", "prompt",
     "reasoning", "audio",
 )  # fmt: skip
+TRANSCRIPTION_FIELDS = ("type", "object", "id", "expires_at", "include", "audio")
 RESPONSE_FIELDS = (
     "audio", "conversation", "input", "instructions", "max_output_tokens", "metadata", "output_modalities",
     "parallel_tool_calls", "prompt", "reasoning", "tool_choice", "tools",
@@ -78,6 +79,10 @@ class TurnDetection:
         }
 
 
+LISTENING = TurnDetection(create_response=False, interrupt_response=False)
+"""Of a transcription session until the client says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResponseSpec:
     """What one response is to be. ``input`` None: the conversation; else only these raw items."""
@@ -114,6 +119,9 @@ class SessionConfig:
     speed: float = 1.0
     tools: tuple[Tool, ...] = ()
     tool_choice: object = "auto"
+    kind: Literal["realtime", "transcription"] = "realtime"
+    begun: bool = False
+    """The session lives: its kind can't be changed any more."""
     kept: dict[str, Any] = field(default_factory=dict)
     """Fields that change nothing here, as the client set them: tracing, truncation, include, reasoning, …"""
 
@@ -127,12 +135,19 @@ class SessionConfig:
     def updated(self, session: object, model: ModelInfo, *, voice_locked: bool = False) -> SessionConfig:
         """This with the fields of a ``session`` object, which may be partial. Raises :class:`ClientError`."""
         fields = Fields(session, "session")
+        kind = fields.choice("type", ("realtime", "transcription")) or self.kind
+        if kind != self.kind and self.begun:
+            message = f"Passing a {kind} session update event to a {self.kind} session is not allowed."
+            raise ClientError(message, param="session.type")
+        if kind == "transcription":
+            return self._transcribing(fields, model)
         fields.only(SESSION_FIELDS)
-        if fields.has("type"):
-            fields.choice("type", ("realtime",))
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {"kind": kind}
         name = fields.string("model", 256)
         if name is not None and name != model.name:
+            if not served_name(name, model):
+                message = f"The model '{name[:64]}' does not exist."
+                raise ClientError(message, code="model_not_found", param="session.model")
             if self.model is not None and _alias(name) != _alias(self.model):
                 message = "The model of a session can't be changed."
                 raise ClientError(message, code="cannot_update_model", param="session.model")
@@ -157,6 +172,37 @@ class SessionConfig:
         if (audio := fields.object("audio")) is not None:
             changes |= self._audio(audio, model, voice_locked)
         return dataclasses.replace(self, **changes)
+
+    @classmethod
+    def transcription_session(cls, model: ModelInfo, asked: str | None = None) -> SessionConfig:
+        """A session that only writes down what is said; ``asked`` is the name of a model that the client gave."""
+        told: dict[str, Any] = {}
+        if asked is not None and asked != model.name:
+            if not served_name(asked, model):
+                message = f"The model '{asked[:64]}' does not exist."
+                raise ClientError(message, code="model_not_found", param="model")
+            told["model"] = asked
+        return cls("", model.default_voice, kind="transcription", audio=False, transcription=told, detection=LISTENING)
+
+    def _transcribing(self, fields: Fields, model: ModelInfo) -> SessionConfig:
+        """The same for a session that only writes down what is said."""
+        fields.only(TRANSCRIPTION_FIELDS)
+        base = self if self.kind == "transcription" else SessionConfig.transcription_session(model)
+        changes: dict[str, Any] = {"kept": {**base.kept, **read_kept(fields)}}
+        if (audio := fields.object("audio")) is not None:
+            audio.only(("input",))
+            changes |= base._audio(audio, model, locked=False)
+        changed = dataclasses.replace(base, **changes)
+        written = {} if changed.transcription is None else changed.transcription
+        if (name := written.get("model")) is not None and not served_name(name, model):
+            param = "session.audio.input.transcription.model"
+            raise ClientError(f"The model '{name[:64]}' does not exist.", code="model_not_found", param=param)
+        detection = changed.detection
+        if detection is not None:
+            detection = dataclasses.replace(
+                detection, create_response=False, interrupt_response=False, idle_timeout_ms=None
+            )
+        return dataclasses.replace(changed, transcription=written, detection=detection)
 
     def response(self, response: object, model: ModelInfo, *, voice_locked: bool = False) -> ResponseSpec:
         """What a ``response.create`` asks for. Raises :class:`ClientError`."""
@@ -239,6 +285,24 @@ class SessionConfig:
         """The whole session, as ``session.created`` and ``session.updated`` carry it."""
         transcription = None if self.transcription is None else {"model": served, **self.transcription}
         detection = None if self.detection is None else self.detection.to_dict()
+        if self.kind == "transcription":
+            for name in ("create_response", "interrupt_response", "idle_timeout_ms"):
+                (detection or {}).pop(name, None)
+            return {
+                "type": "transcription",
+                "object": "realtime.transcription_session",
+                "id": session_id,
+                "expires_at": expires_at,
+                **{"include": None, **self.kept},
+                "audio": {
+                    "input": {
+                        "format": format_object(self.input_format),
+                        "transcription": transcription,
+                        "noise_reduction": self.noise_reduction,
+                        "turn_detection": detection,
+                    }
+                },
+            }
         return {
             "type": "realtime",
             "object": "realtime.session",
@@ -298,6 +362,13 @@ def _format(fields: Fields) -> AudioFormat:
 def _alias(name: str) -> str:
     """OpenAI's names of realtime models, which clients send by themselves, all mean the model that is served."""
     return "gpt-realtime" if re.fullmatch(r"gpt-(realtime|4o(-mini)?-realtime)\b.*", name) else name
+
+
+def served_name(name: str, model: ModelInfo) -> bool:
+    """Whether ``name`` is the model that is served, or one of OpenAI's names that stand for it: of realtime models, and
+    of those that transcribe for the ears."""
+    known = r"whisper-1|gpt-4o(-mini)?-transcribe\b.*"
+    return name == model.name or _alias(name) == "gpt-realtime" or re.fullmatch(known, name) is not None
 
 
 def _detection(current: TurnDetection | None, fields: Fields | None) -> TurnDetection | None:
