@@ -63,7 +63,7 @@ class Server:
         return AsyncOpenAI(base_url=f"{self.base}/v1", api_key=key, max_retries=0)
 
     @contextlib.asynccontextmanager
-    async def raw(self, path: str = "/v1/realtime?model=any", **options: Any) -> AsyncIterator[Raw]:
+    async def raw(self, path: str = "/v1/realtime?model=double", **options: Any) -> AsyncIterator[Raw]:
         async with self.http.ws_connect(f"{self.base}{path}", max_msg_size=0, **options) as ws:
             yield Raw(ws)
 

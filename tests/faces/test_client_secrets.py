@@ -41,7 +41,7 @@ async def test_client_secrets(serve_ws):
     [
         ({"expires_after": {"anchor": "created_at", "seconds": 9}}, "expires_after.seconds"),
         ({"expires_after": {"anchor": "now", "seconds": 60}}, "expires_after.anchor"),
-        ({"session": {"type": "transcription"}}, "session.type"),
+        ({"session": {"type": "dreaming"}}, "session.type"),
         ({"session": {"audio": {"output": {"voice": "nobody"}}}}, "session.audio.output.voice"),
         ({"colour": 1}, "colour"),
     ],

@@ -36,7 +36,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 async def _session(server: Server, messages: list[str | bytes]) -> None:
     """One session: what is sent in, then a question whose answer must come."""
-    async with server.http.ws_connect(f"{server.base}/v1/realtime?model=any", max_msg_size=0) as ws:
+    async with server.http.ws_connect(f"{server.base}/v1/realtime?model=double", max_msg_size=0) as ws:
         for message in messages:
             await (ws.send_str(message) if isinstance(message, str) else ws.send_bytes(message))
         await ws.send_str(json.dumps({"type": "conversation.item.retrieve", "event_id": "last", "item_id": "nowhere"}))

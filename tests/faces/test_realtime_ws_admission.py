@@ -36,7 +36,7 @@ async def test_keys(serve_ws):
 
 async def test_no_websocket(serve_ws):
     server = await serve_ws()
-    async with server.http.get(f"{server.base}/v1/realtime?model=x") as response:
+    async with server.http.get(f"{server.base}/v1/realtime?model=double") as response:
         assert response.status == 426
         assert (await response.json())["error"]["code"] == "upgrade_required"
 
@@ -46,10 +46,10 @@ async def test_refusals_before_the_handshake(serve_ws):
     full = await serve_ws(max_realtime_sessions=1)
     async with full.raw():
         for server, path, status in (
-            (not_ready, "/v1/realtime?model=x", 503),
-            (full, "/v1/realtime?model=x", 429),
+            (not_ready, "/v1/realtime?model=double", 503),
+            (full, "/v1/realtime?model=double", 429),
             (full, "/v1/realtime?call_id=rtc_1", 404),
-            (full, "/v1/realtime?intent=transcription", 400),
+            (full, "/v1/realtime?intent=dreaming", 400),
         ):
             with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
                 async with server.raw(path):

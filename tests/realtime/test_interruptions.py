@@ -20,9 +20,12 @@ def test_barge_in_on_websocket_cancels_and_the_client_truncates():
     bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=600)
     assert bench.events[-1]["type"] == "conversation.item.truncated"
     assert bench.session.conversation.get(item_id).text() == "w0 w1"
-    for wrong in (0, -5, 601):
+    for wrong in (-5, 601):
         bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=wrong)
         assert bench.error()["param"] == "audio_end_ms"
+    bench.tell("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=0)
+    assert bench.events[-1]["audio_end_ms"] == 0
+    assert bench.session.conversation.get(item_id).text() == "", "nothing of it was heard"
     bench.check()
 
 

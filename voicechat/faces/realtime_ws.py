@@ -276,14 +276,14 @@ class WsFace:
     def _config(self, request: web.Request) -> SessionConfig:
         """The settings of a new session; refuses what can't be served before the handshake."""
         query = request.query
-        self._admitted.check(self._settings.max_sessions, ready=self._cascade.ready)
-        model = self._cascade.model
-        secret = self._secrets.find(credential(request))
-        self._check_origin(request, secret is not None)
         intent, name = query.get("intent", "conversation"), query.get("model")
         if intent not in ("conversation", "transcription"):
             message = f"Invalid intent: '{intent[:64]}'. It is 'conversation' or 'transcription'."
             raise ApiError(400, message, code="invalid_value", param="intent")
+        self._admitted.check(self._settings.max_sessions, ready=self._cascade.ready)
+        model = self._cascade.model
+        secret = self._secrets.find(credential(request))
+        self._check_origin(request, secret is not None)
         try:
             if secret is None and intent == "transcription":
                 return SessionConfig.transcription_session(model, name or None)

@@ -145,12 +145,11 @@ class SessionConfig:
         changes: dict[str, Any] = {"kind": kind}
         name = fields.string("model", 256)
         if name is not None and name != model.name:
-            if not served_name(name, model):
-                message = f"The model '{name[:64]}' does not exist."
-                raise ClientError(message, code="model_not_found", param="session.model")
             if self.model is not None and _alias(name) != _alias(self.model):
                 message = "The model of a session can't be changed."
                 raise ClientError(message, code="cannot_update_model", param="session.model")
+            if not served_name(name, model):
+                raise _no_such_model(name, "session.model")
             changes["model"] = name
         if fields.has("instructions"):
             changes["instructions"] = fields.string("instructions", MAX_INSTRUCTIONS) or ""
@@ -179,8 +178,7 @@ class SessionConfig:
         told: dict[str, Any] = {}
         if asked is not None and asked != model.name:
             if not served_name(asked, model):
-                message = f"The model '{asked[:64]}' does not exist."
-                raise ClientError(message, code="model_not_found", param="model")
+                raise _no_such_model(asked, "model")
             told["model"] = asked
         return cls("", model.default_voice, kind="transcription", audio=False, transcription=told, detection=LISTENING)
 
@@ -195,8 +193,7 @@ class SessionConfig:
         changed = dataclasses.replace(base, **changes)
         written = {} if changed.transcription is None else changed.transcription
         if (name := written.get("model")) is not None and not served_name(name, model):
-            param = "session.audio.input.transcription.model"
-            raise ClientError(f"The model '{name[:64]}' does not exist.", code="model_not_found", param=param)
+            raise _no_such_model(name, "session.audio.input.transcription.model")
         detection = changed.detection
         if detection is not None:
             detection = dataclasses.replace(
@@ -369,6 +366,10 @@ def served_name(name: str, model: ModelInfo) -> bool:
     of those that transcribe for the ears."""
     known = r"whisper-1|gpt-4o(-mini)?-transcribe\b.*"
     return name == model.name or _alias(name) == "gpt-realtime" or re.fullmatch(known, name) is not None
+
+
+def _no_such_model(name: str, param: str) -> ClientError:
+    return ClientError(f"The model '{name[:64]}' does not exist.", code="model_not_found", param=param)
 
 
 def _detection(current: TurnDetection | None, fields: Fields | None) -> TurnDetection | None:
