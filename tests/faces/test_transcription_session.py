@@ -52,3 +52,19 @@ async def test_a_model_that_nobody_serves(serve_ws, path):
         async with server.raw(f"/v1/realtime{path}"):
             pass
     assert refused.value.status == 404
+
+
+async def test_language_and_prompt_reach_the_ears(serve_ws):
+    server = await serve_ws(DoubleCascade(transcripts=["one"]))
+    async with (
+        server.client() as client,
+        client.realtime.connect(extra_query={"intent": "transcription"}) as connection,
+    ):
+        heard = {"transcription": {"model": "whisper-1", "language": "en-GB", "prompt": "Names: Aoife."}}
+        await connection.session.update(session={"type": "transcription", "audio": {"input": heard}})
+        await connection.input_audio_buffer.append(audio=pcm(spoken()))
+        async for event in connection:
+            if event.type == "conversation.item.input_audio_transcription.completed":
+                break
+    assert server.cascade.asked
+    assert {(asked.language, asked.prompt) for asked in server.cascade.asked} == {("en", "Names: Aoife.")}

@@ -22,6 +22,7 @@ import numpy as np
 from voicechat.contract.cascade import Cascade, Response
 from voicechat.contract.errors import CascadeError, NotReady
 from voicechat.contract.events import Finished
+from voicechat.contract.hearing import PLAIN, HearingOptions
 from voicechat.contract.logs import words_of
 from voicechat.contract.sound import EARS_RATE, FRAME_SAMPLES, PCM_RATE, EarsPcm, Pcm
 from voicechat.faces.metered import Metered
@@ -395,6 +396,14 @@ class Shell:
             response.cancel()
             self._responses.pop(generation, None)
 
+    def _hearing_options(self) -> HearingOptions:
+        """As the client wants its sound to be heard. A language that the ears don't know is none that they could be
+        told to hear."""
+        config = self.session.config
+        language = (config.language or "").partition("-")[0].lower()
+        known = language in self._cascade.model.ears.languages
+        return HearingOptions(language if known else None, str((config.transcription or {}).get("prompt") or ""))
+
     async def _transcribe(self, job: int, sound: Sound) -> None:
         session = self.session
         try:
@@ -420,7 +429,10 @@ class Shell:
         """What was said; waits for ears that are being started again. The caller bounds the time."""
         while True:
             try:
-                return await self._cascade.transcribe(samples)
+                options = self._hearing_options()
+                if options == PLAIN:
+                    return await self._cascade.transcribe(samples)
+                return (await self._cascade.hear(samples, options)).text
             except NotReady as error:
                 log.info("session %s: a turn waits: %s", self.session.id, error)
                 await asyncio.sleep(_EARS_PAUSE_S)

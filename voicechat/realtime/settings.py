@@ -282,6 +282,12 @@ class SessionConfig:
         """The whole session, as ``session.created`` and ``session.updated`` carry it."""
         transcription = None if self.transcription is None else {"model": served, **self.transcription}
         detection = None if self.detection is None else self.detection.to_dict()
+        heard = {
+            "format": format_object(self.input_format),
+            "transcription": transcription,
+            "noise_reduction": self.noise_reduction,
+            "turn_detection": detection,
+        }
         if self.kind == "transcription":
             for name in ("create_response", "interrupt_response", "idle_timeout_ms"):
                 (detection or {}).pop(name, None)
@@ -291,14 +297,7 @@ class SessionConfig:
                 "id": session_id,
                 "expires_at": expires_at,
                 **{"include": None, **self.kept},
-                "audio": {
-                    "input": {
-                        "format": format_object(self.input_format),
-                        "transcription": transcription,
-                        "noise_reduction": self.noise_reduction,
-                        "turn_detection": detection,
-                    }
-                },
+                "audio": {"input": heard},
             }
         return {
             "type": "realtime",
@@ -315,12 +314,7 @@ class SessionConfig:
             **self.kept,
             "expires_at": expires_at,
             "audio": {
-                "input": {
-                    "format": format_object(self.input_format),
-                    "transcription": transcription,
-                    "noise_reduction": self.noise_reduction,
-                    "turn_detection": detection,
-                },
+                "input": heard,
                 "output": {"format": format_object(self.output_format), "voice": self.voice, "speed": self.speed},
             },
         }
@@ -365,7 +359,9 @@ def served_name(name: str, model: ModelInfo) -> bool:
     """Whether ``name`` is the model that is served, or one of OpenAI's names that stand for it: of realtime models, and
     of those that transcribe for the ears."""
     known = r"whisper-1|gpt-4o(-mini)?-transcribe\b.*"
-    return name == model.name or _alias(name) == "gpt-realtime" or re.fullmatch(known, name) is not None
+    return (
+        name in (model.name, model.ears.name) or _alias(name) == "gpt-realtime" or re.fullmatch(known, name) is not None
+    )
 
 
 def _no_such_model(name: str, param: str) -> ClientError:
