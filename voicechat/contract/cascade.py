@@ -49,10 +49,10 @@ class ModelInfo:
     created: int
     hears: bool = False
     """Whether sounds go to the model itself. If not, they are transcribed first."""
-    most_images: int = 0
-    """Images of one request at most, where the model sees."""
-    most_sounds: int = 0
-    """Sounds of one request at most, where the model hears by itself."""
+    most_images: int | None = None
+    """Images of one request at most, where the model sees; None: as many as the context holds."""
+    most_sounds: int | None = None
+    """Sounds of one request at most, where the model hears by itself; None: as many as the context holds."""
     about: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     """Of some voices what is known, by voice: ``name``, ``description``, ``gender``, ``language``, each or none."""
     watermark: Watermark | None = None

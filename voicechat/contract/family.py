@@ -131,10 +131,10 @@ class Facts:
     """Whether images go into the Thinker's prompt."""
     hears: bool = False
     """Whether sounds go into the Thinker's prompt. If not, they are transcribed first."""
-    most_images: int = 0
-    """Images of one request at most; of no concern where it does not see."""
-    most_sounds: int = 0
-    """Sounds of one request at most; of no concern where it does not hear."""
+    most_images: int | None = None
+    """Images of one request at most; None: as many as the context holds."""
+    most_sounds: int | None = None
+    """Sounds of one request at most; None: as many as the context holds."""
     context_tokens: int | None = None
     """Positions for which the Thinker was made, if known."""
     system_prompt: str

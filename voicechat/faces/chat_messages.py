@@ -89,11 +89,11 @@ def parse_messages(
     drafts = tuple(_message(Fields(value, f"messages[{index}]"), lookup, hosts) for index, value in enumerate(messages))
     parts = [part for draft in drafts for part in draft.parts]
     images = sum(isinstance(part, EncodedImage | LinkedImage) for part in parts)
-    if images > model.most_images:
+    if model.most_images is not None and images > model.most_images:
         message = f"Invalid 'messages': {images} images. At most {model.most_images} are taken."
         raise bad_field("messages", message, "too_many_images")
     sounds = sum(isinstance(part, EncodedAudio) for part in parts)
-    if model.hears and sounds > model.most_sounds:
+    if model.hears and model.most_sounds is not None and sounds > model.most_sounds:
         message = f"Invalid 'messages': {sounds} sounds. At most {model.most_sounds} are taken."
         raise bad_field("messages", message, "too_many_sounds")
     return drafts

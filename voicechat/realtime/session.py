@@ -23,7 +23,7 @@ from voicechat.realtime.commands import Commands
 from voicechat.realtime.conversation import CHARS_PER_TOKEN, SILENT, Conversation, Senses
 from voicechat.realtime.errors import SERVER, ClientError, cascade_error
 from voicechat.realtime.input_buffer import InputBuffer, seconds_of
-from voicechat.realtime.items import Item, Part
+from voicechat.realtime.items import MAX_PARTS, Item, Part
 from voicechat.realtime.lexicon import Lexicon, lexicon
 from voicechat.realtime.open_turn import TRANSCRIPTION, OpenTurn
 from voicechat.realtime.outbox import Clip, Close, Outbox, Output
@@ -100,7 +100,7 @@ class Session:
             max_chars=budget,
             max_messages=limits.max_messages,
             max_items=limits.max_items,
-            senses=Senses(model.most_images if model.sees else 0, model.most_sounds if model.hears else 0),
+            senses=_senses(model),
         )
         self.playback = Playback(self.out, self.conversation, server=limits.server_plays)
         self.turn = TurnMachine()
@@ -533,3 +533,10 @@ class Session:
     def to_dict(self) -> dict[str, object]:
         """The session as the protocol shows it."""
         return self.config.to_dict(self.id, self.model.name, self.expires_at)
+
+
+def _senses(model: ModelInfo) -> Senses:
+    """What the model takes beside text, of one request."""
+    images = MAX_PARTS if model.most_images is None else min(MAX_PARTS, model.most_images)
+    sounds = MAX_PARTS if model.most_sounds is None else min(MAX_PARTS, model.most_sounds)
+    return Senses(images if model.sees else 0, sounds if model.hears else 0)

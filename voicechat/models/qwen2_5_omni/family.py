@@ -55,6 +55,8 @@ class Qwen25OmniFamily:
             voices=voices,
             sees=True,
             hears=True,
+            most_images=model.images,
+            most_sounds=model.sounds,
             context_tokens=text["max_position_embeddings"],
             system_prompt=model.system_prompt or SYSTEM_PROMPT,
             rows=RowLayout(text["hidden_size"], "prompt"),
