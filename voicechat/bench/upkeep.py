@@ -13,7 +13,7 @@ from typing import Any
 from voicechat.bench.outcome import BenchError
 from voicechat.bench.served import Served
 
-_SETTLE_S = 15.0
+_SETTLE_S = 40.0
 
 
 @dataclass(frozen=True, slots=True)
