@@ -71,7 +71,7 @@ def test_nothing_opens_but_from_the_agents_side_and_nothing_follows_the_close(cu
         if after in OPEN and before not in OPEN:
             assert before in AGENT | {TurnState.SUSPECTED} and cue in (Cue.OPEN, Cue.CONTEST)
         if before in OPEN and after not in OPEN:
-            assert cue in (Cue.END, Cue.DISCARD, Cue.CLOSE), "every open turn ends by being ended"
+            assert cue in (Cue.END, Cue.LEAN, Cue.DISCARD, Cue.CLOSE), "every open turn ends by being ended"
         if after in UNDECIDED and before not in UNDECIDED:
             assert cue is Cue.CONTEST
 
