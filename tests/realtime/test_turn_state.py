@@ -68,7 +68,9 @@ def test_nothing_opens_but_from_the_agents_side_and_nothing_follows_the_close(cu
         before, after = machine.state, machine.feed(cue)
         assert not closed, "nothing after the close"
         closed = after is TurnState.CLOSED
-        if after in OPEN and before not in OPEN:
+        if cue is Cue.RETAKE:
+            assert before is TurnState.TENTATIVE, "only an end that was a likely one is taken back"
+        elif after in OPEN and before not in OPEN:
             assert before in AGENT | {TurnState.SUSPECTED} and cue in (Cue.OPEN, Cue.CONTEST)
         if before in OPEN and after not in OPEN:
             assert cue in (Cue.END, Cue.LEAN, Cue.DISCARD, Cue.CLOSE), "every open turn ends by being ended"
